@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Packing: from a user's rows, in any dtype and stride, to the forms products read (kernel_table.h names them).
+//
+//   load_rows          user rows → rows form: converted, zero-padded; rows that hold NaN or Inf are flagged
+//   pack_by_columns    rows form → panels whose depth runs along a row: a transpose of words
+//
+//        X  row j   w0 w1 w2 …            panel   step 0:  X[0].w0  X[1].w0  X[2].w0 …
+//           row j+1 w0 w1 w2 …      →             step 1:  X[0].w1  X[1].w1  X[2].w1 …
+//
+//   pack_by_rows       rows form → panels whose depth runs down the rows; for bf16 a word is a pair of rows:
+//
+//        X  row 2s    a0 a1 a2 …          panel   step s:  [a0 b0] [a1 b1] [a2 b2] …       a0 in the low half
+//           row 2s+1  b0 b1 b2 …    →
+//
+// All are O(S·D), once a head or once a block. Rows are contiguous in the fast path; any other column stride is
+// gathered into a buffer first.
+
+struct FromF32 {
+    using F = F32;
+    using Source = float;
+    static F::V load(const Source* p) { return F32::load(p); }
+};
+struct FromF16 {
+    using F = F32;
+    using Source = std::uint16_t;
+    static F::V load(const Source* p) { return F32::load_f16(p); }
+};
+struct FromBf16 {
+    using F = F32;
+    using Source = std::uint16_t;
+    static F::V load(const Source* p) { return F32::load_bf16(p); }
+};
+struct FromF64 {
+    using F = F64;
+    using Source = double;
+    static F::V load(const Source* p) { return F64::load(p); }
+};
+
+// One contiguous row: `columns` elements converted and signed, zeros up to `ld`.
+template <class From>
+void convert_row(const void* row, typename From::F::Scalar* dst, std::int64_t columns, std::int64_t ld,
+                 typename From::F::V sign) {
+    using F = typename From::F;
+    using Source = typename From::Source;
+    const auto* src = static_cast<const Source*>(row);
+    std::int64_t c = 0;
+    for (; c + F::lanes <= columns; c += F::lanes) F::store(dst + c, F::mul(From::load(src + c), sign));
+    if (c < columns) {
+        Source padded[F::lanes] = {};
+        std::memcpy(padded, src + c, static_cast<std::size_t>(columns - c) * sizeof(Source));
+        typename F::Scalar tail[F::lanes];
+        F::store(tail, F::mul(From::load(padded), sign));
+        for (std::int64_t t = 0; c < columns; ++c, ++t) dst[c] = tail[t];
+    }
+    for (; c < ld; ++c) dst[c] = 0;
+}
+
+inline std::int64_t element_bytes(Element element) {
+    return element == Element::f64 ? 8 : element == Element::f32 ? 4 : 2;
+}
+
+/// The longest row (head_dim ≤ 768).
+constexpr std::int64_t longest_row = 768;
+
+/// One row with any column stride as a contiguous one: itself, or a copy in `buffer` (longest_row · 8 bytes).
+inline const void* contiguous_row(const char* src, std::int64_t column_stride, std::int64_t columns,
+                                  std::int64_t bytes, char* buffer) {
+    if (column_stride == 1 || columns <= 1) return src;
+    for (std::int64_t c = 0; c < columns; ++c) {
+        std::memcpy(buffer + c * bytes, src + c * column_stride * bytes, static_cast<std::size_t>(bytes));
+    }
+    return buffer;
+}
+
+template <class F>
+void convert_row_from(const void* row, Element element, typename F::Scalar* dst, std::int64_t columns, std::int64_t ld,
+                      typename F::V sign);
+
+template <>
+inline void convert_row_from<F32>(const void* row, Element element, float* dst, std::int64_t columns, std::int64_t ld,
+                                  F32::V sign) {
+    switch (element) {
+        case Element::bf16: convert_row<FromBf16>(row, dst, columns, ld, sign); break;
+        case Element::f16: convert_row<FromF16>(row, dst, columns, ld, sign); break;
+        default: convert_row<FromF32>(row, dst, columns, ld, sign); break;
+    }
+}
+
+template <>
+inline void convert_row_from<F64>(const void* row, Element /*f64 is the only source*/, double* dst,
+                                  std::int64_t columns, std::int64_t ld, F64::V sign) {
+    convert_row<FromF64>(row, dst, columns, ld, sign);
+}
+
+/// x − x is 0 for finite x and NaN otherwise.
+template <class T>
+std::uint8_t has_nonfinite(const T* row, std::int64_t count) {
+    T bad = 0;
+    for (std::int64_t c = 0; c < count; ++c) {
+        const T difference = row[c] - row[c];
+        bad = bad != difference ? difference : bad;
+    }
+    return bad != bad ? 1 : 0;
+}
+
+template <class F>
+void load_rows(const LoadArgs& args) {
+    alignas(64) char buffer[longest_row * 8];
+    auto* dst = static_cast<typename F::Scalar*>(args.dst);
+    const std::int64_t bytes = element_bytes(args.element);
+    const typename F::V sign = F::set1(args.negate ? -1 : 1);
+    for (std::int64_t r = 0; r < args.rows; ++r, dst += args.ld) {
+        const char* src = static_cast<const char*>(args.src) + r * args.row_stride * bytes;
+        convert_row_from<F>(contiguous_row(src, args.column_stride, args.columns, bytes, buffer), args.element, dst,
+                            args.columns, args.ld, sign);
+        if (args.nonfinite != nullptr) args.nonfinite[r] = has_nonfinite(dst, args.columns);
+    }
+    for (std::int64_t r = args.rows; r < args.padded_rows; ++r, dst += args.ld) {
+        std::memset(dst, 0, static_cast<std::size_t>(args.ld) * sizeof *dst);
+    }
+}
+
+/// bf16 stays bf16. Inf and NaN have all exponent bits set.
+inline void load_rows_bf16(const LoadArgs& args) {
+    alignas(64) char buffer[longest_row * 8];
+    auto* dst = static_cast<std::uint16_t*>(args.dst);
+    const std::uint16_t sign = args.negate ? 0x8000 : 0;
+    for (std::int64_t r = 0; r < args.rows; ++r, dst += args.ld) {
+        const char* src = static_cast<const char*>(args.src) + r * args.row_stride * 2;
+        const auto* row = static_cast<const char*>(contiguous_row(src, args.column_stride, args.columns, 2, buffer));
+        std::memcpy(dst, row, static_cast<std::size_t>(args.columns) * 2);
+        std::memset(dst + args.columns, 0, static_cast<std::size_t>(args.ld - args.columns) * 2);
+        if (sign != 0) {
+            for (std::int64_t c = 0; c < args.columns; ++c) dst[c] = static_cast<std::uint16_t>(dst[c] ^ sign);
+        }
+        if (args.nonfinite != nullptr) {
+            std::uint16_t bad = 0;
+            for (std::int64_t c = 0; c < args.columns; ++c) {
+                bad = static_cast<std::uint16_t>(bad | ((dst[c] & 0x7F80) == 0x7F80 ? 1 : 0));
+            }
+            args.nonfinite[r] = static_cast<std::uint8_t>(bad);
+        }
+    }
+    std::memset(dst, 0, static_cast<std::size_t>((args.padded_rows - args.rows) * args.ld) * 2);
+}
+
+/// A transpose of words. Blocks of the ISA's transpose size; rows and steps are padded so that blocks never end early.
+template <class Word>
+void pack_by_columns(const PackArgs& args) {
+    const std::int64_t steps_a_row = args.ld * args.src_bytes / static_cast<std::int64_t>(sizeof(Word));
+    const std::int64_t steps = args.columns * args.src_bytes / static_cast<std::int64_t>(sizeof(Word));
+    const auto* src = static_cast<const Word*>(args.src);
+    constexpr int size = sizeof(Word) == 4 ? F32::transpose_size : F64::lanes;
+    for (std::int64_t row = 0; row < args.rows; row += size) {
+        auto* panel = reinterpret_cast<Word*>(static_cast<char*>(args.dst) + row / args.width * args.panel) +
+                      row % args.width;
+        for (std::int64_t step = 0; step < steps; step += size) {
+            const Word* from = src + row * steps_a_row + step;
+            Word* to = panel + step * args.width;
+            if constexpr (sizeof(Word) == 4) {
+                F32::transpose(from, steps_a_row, to, args.width);
+            } else {
+                for (int s = 0; s < size; ++s) {
+                    for (int r = 0; r < size; ++r) to[s * args.width + r] = from[r * steps_a_row + s];
+                }
+            }
+        }
+    }
+}
+
+template <class Word>
+void pack_by_rows(const PackArgs& args) {
+    const auto* src = static_cast<const Word*>(args.src);
+    for (std::int64_t column = 0; column < args.columns; column += args.width) {
+        auto* dst = reinterpret_cast<Word*>(static_cast<char*>(args.dst) + column / args.width * args.panel);
+        const std::int64_t width = args.width < args.columns - column ? args.width : args.columns - column;
+        for (std::int64_t row = 0; row < args.rows; ++row) {
+            std::memcpy(dst + row * args.width, src + row * args.ld + column,
+                        static_cast<std::size_t>(width) * sizeof(Word));
+        }
+    }
+}
+
+inline void pack_by_row_pairs(const PackArgs& args) {
+    const auto* src = static_cast<const std::uint16_t*>(args.src);
+    for (std::int64_t column = 0; column < args.columns; column += args.width) {
+        auto* dst = reinterpret_cast<std::uint32_t*>(static_cast<char*>(args.dst) + column / args.width * args.panel);
+        const std::int64_t width = args.width < args.columns - column ? args.width : args.columns - column;
+        for (std::int64_t row = 0; row < args.rows; row += 2, dst += args.width) {
+            const std::uint16_t* low = src + row * args.ld + column;
+            const std::uint16_t* high = low + args.ld;
+            for (std::int64_t c = 0; c < width; ++c) {
+                dst[c] = static_cast<std::uint32_t>(low[c]) | static_cast<std::uint32_t>(high[c]) << 16;
+            }
+        }
+    }
+}

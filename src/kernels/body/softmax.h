@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The passes between the products: everything that is done to a tile of scores, in one sweep.
+//
+// Forward, online softmax over the kv tiles of a row; m, l are the running maximum and sum:
+//
+//   m' = max(m, max_j x_j)     x_j = scale·s_j, visible j only
+//   p_j = exp(x_j − m')        l' = l·exp(m − m') + Σ p_j        rescale = exp(m − m') for the accumulated output
+//
+//   Two sweeps over the row: the maximum of s (scale ≥ 0, so it commutes), then the rest. A row that has seen nothing
+//   keeps m = −inf, l = 0; exp(−inf − m') is 0, so its first visible tile starts it.
+//
+// Backward, statistics given:
+//
+//   p = exp(x − max) · (1/sum)         ds = p · (dp − delta)          0 where not visible, whatever s and dp hold there
+//
+//   bf16 writes each value in the two orders the next products need:
+//
+//     p, ds with depth over rows     word (row/2, j) = [row even | row odd]     A of dV = Pᵀdy and dK = dSᵀQ
+//     ds in rows form                element (row, j)                           A of dQ = dS·K
+//
+//   f32 and f64 overwrite s and dp: there one row-major tile serves as both, read with other strides.
+//
+// x is rounded (scale·s) before the maximum is taken off, in forward and backward alike, so a row's largest pair gives
+// exactly exp(0) = 1 however large the scores.
+//
+// Cost: about 20 vector operations for 16 pairs, beside (4·D + 4·Dv … 6·D + 4·Dv)/4 multiply-adds.
+
+/// Visibility of the vector that starts at column `c`; bits null = all.
+template <class F>
+inline typename F::M visible_lanes(const std::uint16_t* row_bits, std::int64_t c) {
+    return F::mask_bits(static_cast<std::uint32_t>(row_bits[c / 16]) >> (c % 16));
+}
+
+template <class F>
+inline typename F::V minus_infinity() {
+    return F::set1(-static_cast<typename F::Scalar>(__builtin_inff()));
+}
+
+/// Columns of a row worth looking at. Outside, P and dS are zero.
+inline Span row_columns(const Span* spans, std::int64_t row, std::int32_t columns) {
+    if (spans == nullptr) return Span{0, columns};
+    const Span span = spans[row];
+    return span.begin < span.end ? span : Span{0, 0};
+}
+
+/// How P leaves the forward pass: `Target::store(p, vector)` writes F::lanes elements.
+template <class F, class Target>
+void softmax_forward(const SoftmaxForwardArgs& args) {
+    using V = typename F::V;
+    using Scalar = typename F::Scalar;
+    using Element = typename Target::Element;
+    const V scale = F::set1(static_cast<Scalar>(args.scale));
+    auto* row_max = static_cast<Scalar*>(args.row_max);
+    auto* row_sum = static_cast<Scalar*>(args.row_sum);
+    auto* row_rescale = static_cast<Scalar*>(args.row_rescale);
+    for (std::int64_t r = 0; r < args.rows; ++r) {
+        const auto* s = static_cast<const Scalar*>(args.s) + r * args.lds;
+        auto* p = static_cast<Element*>(args.p) + r * args.ldp;
+        const std::uint16_t* bits = args.visible == nullptr ? nullptr : args.visible + r * args.row_words;
+        const Span columns = row_columns(args.column_span, r, args.columns);
+
+        // 1. The largest visible score.
+        V largest = minus_infinity<F>();
+        V largest2 = largest;
+        bool any = bits == nullptr && columns.begin < columns.end;
+        if (bits == nullptr) {
+            std::int64_t c = columns.begin;
+            for (; c + 2 * F::lanes <= columns.end; c += 2 * F::lanes) {
+                largest = F::max(largest, F::load(s + c));
+                largest2 = F::max(largest2, F::load(s + c + F::lanes));
+            }
+            for (; c < columns.end; c += F::lanes) largest = F::max(largest, F::load(s + c));
+        } else {
+            for (std::int64_t c = columns.begin; c < columns.end; c += F::lanes) {
+                any = any || bits[c / 16] != 0;
+                largest = F::max(largest, F::blend(visible_lanes<F>(bits, c), F::load(s + c), minus_infinity<F>()));
+            }
+        }
+        if (!any) {
+            for (std::int64_t c = 0; c < args.columns; c += F::lanes) Target::store(p + c, F::zero());
+            row_rescale[r] = 1;
+            continue;
+        }
+        const Scalar tile_max = F::maximum(F::max(largest, largest2)) * static_cast<Scalar>(args.scale);
+        const Scalar old_max = row_max[r];
+        const Scalar new_max = old_max > tile_max ? old_max : tile_max;
+
+        // 2. Weights and their sum.
+        const V max = F::set1(new_max);
+        V sum = F::zero();
+        for (std::int64_t c = 0; c < columns.begin; c += F::lanes) Target::store(p + c, F::zero());
+        for (std::int64_t c = columns.begin; c < columns.end; c += F::lanes) {
+            V weight = exp_vector<F>(F::sub(F::mul(F::load(s + c), scale), max));
+            if (bits != nullptr) weight = F::keep(visible_lanes<F>(bits, c), weight);
+            sum = F::add(sum, weight);
+            Target::store(p + c, weight);
+        }
+        for (std::int64_t c = columns.end; c < args.columns; c += F::lanes) Target::store(p + c, F::zero());
+
+        // 3. The running statistics.
+        Scalar rescale = 1;
+        if (new_max != old_max) {
+            Scalar lane[F::lanes];
+            F::store(lane, exp_vector<F>(F::set1(old_max - new_max)));
+            rescale = lane[0];
+        }
+        row_max[r] = new_max;
+        row_rescale[r] = rescale;
+        row_sum[r] = row_sum[r] * rescale + F::sum(sum);
+    }
+}
+
+/// Forward target of the accumulate type itself.
+template <class F>
+struct SameType {
+    using Element = typename F::Scalar;
+    static void store(Element* p, typename F::V x) { F::store(p, x); }
+};
+
+/// One row's statistics, spread over a vector.
+template <class F>
+struct RowStatistics {
+    typename F::V max;
+    typename F::V inverse;
+    typename F::V delta;
+    RowStatistics(const SoftmaxBackwardArgs& args, std::int64_t row)
+        : max(F::set1(static_cast<const typename F::Scalar*>(args.row_max)[row])),
+          inverse(F::set1(static_cast<const typename F::Scalar*>(args.row_inverse)[row])),
+          delta(F::set1(static_cast<const typename F::Scalar*>(args.row_delta)[row])) {}
+};
+
+template <class F>
+inline void gradient_of_scores(typename F::V s, typename F::V dp, typename F::V scale, const RowStatistics<F>& row,
+                               typename F::V& p, typename F::V& ds) {
+    p = F::mul(exp_vector<F>(F::sub(F::mul(s, scale), row.max)), row.inverse);
+    ds = F::mul(p, F::sub(dp, row.delta));
+}
+
+/// P over s and dS over dp, in place (f32, f64).
+template <class F>
+void softmax_backward(const SoftmaxBackwardArgs& args) {
+    using V = typename F::V;
+    using Scalar = typename F::Scalar;
+    const V scale = F::set1(static_cast<Scalar>(args.scale));
+    for (std::int64_t r = 0; r < args.rows; ++r) {
+        auto* s = static_cast<Scalar*>(args.s) + r * args.lds;
+        auto* dp = static_cast<Scalar*>(args.dp) + r * args.lds;
+        const std::uint16_t* bits = args.visible == nullptr ? nullptr : args.visible + r * args.row_words;
+        const Span columns = row_columns(args.column_span, r, args.columns);
+        const RowStatistics<F> row(args, r);
+        for (std::int64_t c = 0; c < args.columns; c += F::lanes) {
+            if (c < columns.begin || c >= columns.end) {
+                F::store(s + c, F::zero());
+                F::store(dp + c, F::zero());
+                continue;
+            }
+            V p;
+            V ds;
+            gradient_of_scores<F>(F::load(s + c), F::load(dp + c), scale, row, p, ds);
+            if (bits != nullptr) {
+                const typename F::M lanes = visible_lanes<F>(bits, c);
+                p = F::keep(lanes, p);
+                ds = F::keep(lanes, ds);
+            }
+            F::store(s + c, p);
+            F::store(dp + c, ds);
+        }
+    }
+}
+
+/// acc[r] *= factor[r] where the running maximum moved.
+template <class F>
+void rescale_rows(const RescaleArgs& args) {
+    using Scalar = typename F::Scalar;
+    const auto* factor = static_cast<const Scalar*>(args.factor);
+    for (std::int64_t r = 0; r < args.rows; ++r) {
+        if (factor[r] == 1) continue;
+        auto* acc = static_cast<Scalar*>(args.acc) + r * args.ld;
+        const typename F::V f = F::set1(factor[r]);
+        for (std::int64_t c = 0; c < args.columns; c += F::lanes) F::store(acc + c, F::mul(F::load(acc + c), f));
+    }
+}

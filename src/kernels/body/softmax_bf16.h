@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// bf16 forms of the passes in softmax.h, for ISAs with a bf16 dot product: two rows at a time, since a word of the next
+// products' A is a pair of rows. B gives the bf16 part of the vocabulary.
+//
+//   row even  e0 e1 … e15 (f32)  ┐ to bf16    one register: e0 … e15 | o0 … o15
+//   row odd   o0 o1 … o15 (f32)  ┘            stored as two half rows: dS in rows form
+//                                             one permutation: [e0 o0] [e1 o1] …: the words of the depth-over-rows form
+
+template <class B>
+struct ToBf16 {
+    using Element = std::uint16_t;
+    static void store(Element* p, F32::V x) { B::store_row(p, x); }
+};
+
+template <class B>
+void softmax_backward_bf16(const SoftmaxBackwardArgs& args) {
+    using F = F32;
+    using V = F::V;
+    const V scale = F::set1(static_cast<float>(args.scale));
+    for (std::int64_t r = 0; r < args.rows; r += 2) {
+        const std::int64_t odd = r + 1 < args.rows ? r + 1 : r;  // a last single row is paired with zeros
+        const bool paired = odd != r;
+        const auto* s0 = static_cast<const float*>(args.s) + r * args.lds;
+        const auto* s1 = static_cast<const float*>(args.s) + odd * args.lds;
+        const auto* dp0 = static_cast<const float*>(args.dp) + r * args.lds;
+        const auto* dp1 = static_cast<const float*>(args.dp) + odd * args.lds;
+        auto* p_words = static_cast<std::uint32_t*>(args.p_depth) + r / 2 * args.ldw;
+        auto* ds_words = static_cast<std::uint32_t*>(args.ds_depth) + r / 2 * args.ldw;
+        auto* ds_row0 = static_cast<std::uint16_t*>(args.ds_rows) + r * args.ldr;
+        auto* ds_row1 = static_cast<std::uint16_t*>(args.ds_rows) + (r + 1) * args.ldr;
+        const std::uint16_t* bits0 = args.visible == nullptr ? nullptr : args.visible + r * args.row_words;
+        const std::uint16_t* bits1 = args.visible == nullptr ? nullptr : args.visible + odd * args.row_words;
+        const Span columns = span_union(args.column_span, static_cast<int>(r), paired ? 2 : 1, Span{0, args.columns});
+        const RowStatistics<F> row0(args, r);
+        const RowStatistics<F> row1(args, odd);
+        for (std::int64_t c = 0; c < args.columns; c += F::lanes) {
+            V p0 = F::zero();
+            V p1 = F::zero();
+            V d0 = F::zero();
+            V d1 = F::zero();
+            if (c >= columns.begin && c < columns.end) {
+                gradient_of_scores<F>(F::load(s0 + c), F::load(dp0 + c), scale, row0, p0, d0);
+                gradient_of_scores<F>(F::load(s1 + c), F::load(dp1 + c), scale, row1, p1, d1);
+                if (bits0 != nullptr) {
+                    const F::M lanes0 = visible_lanes<F>(bits0, c);
+                    const F::M lanes1 = visible_lanes<F>(bits1, c);
+                    p0 = F::keep(lanes0, p0);
+                    d0 = F::keep(lanes0, d0);
+                    p1 = F::keep(lanes1, p1);
+                    d1 = F::keep(lanes1, d1);
+                }
+                if (!paired) {
+                    p1 = F::zero();
+                    d1 = F::zero();
+                }
+            }
+            B::store_words(p_words + c, B::convert(p0, p1));
+            const typename B::Pair ds = B::convert(d0, d1);
+            B::store_words(ds_words + c, ds);
+            B::store_rows(ds_row0 + c, ds_row1 + c, ds);
+        }
+    }
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The two rows of a kernel table that every ISA has. `Registers`: vector registers; `Panel`: vectors of the widest
+// panel; `Chains`: accumulators of the peak measurement.
+
+template <class F, int Registers, int Panel, int Chains>
+constexpr ComputeKernels plain_kernels(const char* name) {
+    using W = PlainWords<F>;
+    return ComputeKernels{
+        name,
+        tile_rows(Registers, Panel),
+        Panel * F::lanes,
+        F::lanes,
+        1,
+        sizeof(typename F::Scalar),
+        sizeof(typename F::Scalar),
+        product<W, Registers, Panel>,
+        load_rows<F>,
+        pack_by_columns<typename F::Word>,
+        pack_by_rows<typename F::Word>,
+        softmax_forward<F, SameType<F>>,
+        softmax_backward<F>,
+        row_dot<F>,
+        store_rows<F>,
+        rescale_rows<F>,
+        peak<W, Chains, 2>,
+        exp_array<F>,
+    };
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The contract between the engine and the kernels: plain structs and function pointers, no vector type, no ISA macro,
+// so that every translation unit, whatever its flags, sees the same layout. One KernelTable per instruction set; a
+// table holds one ComputeKernels per arithmetic the products can run in.
+//
+// A *product* is C[m×n] (+)= A[m×k] · B[k×n]. Depth is cut in *steps*: one element (f32, f64) or a pair of elements
+// (bf16, whose dot instruction multiplies pairs). A step of one row of A, or of one column of B, is a *word*: 4 bytes
+// for f32 and bf16, 8 for f64. All operands are made of words:
+//
+//   A   word (row, step) at  a + row·a_row + step·a_step          any strides: rows form and pairs form are both A
+//   B   panels of `width` columns; within a panel                 C   row-major, ldc elements, never read unless
+//       word (step, column) at  b + panel·b_panel                     `accumulate` (it may hold NaN)
+//                               + (step·width + column)·word
+//
+// The forms the packing kernels make, for a matrix X [rows][columns] of compute elements:
+//
+//   rows form     X as it is, row-major, leading dimension padded, pad zero      A of depth "columns"
+//   by_columns    B whose depth runs over X's columns, columns over X's rows     the transpose: Kᵀ, Vᵀ
+//   by_rows       B whose depth runs over X's rows (pairs of rows for bf16)      K, Q, dY, V
+//
+// Everything is padded with zeros to whole steps and whole vectors, so kernels have no tail code in their inner loops.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fascore::kernels {
+
+/// [begin, end), in whatever unit the field says.
+struct Span {
+    std::int32_t begin;
+    std::int32_t end;
+};
+
+/// Source or destination element types the kernels convert from and to.
+enum class Element : std::uint8_t { f64, f32, bf16, f16 };
+
+/// C (+)= A·B over m rows, n columns (a multiple of the vector length), k steps.
+/// `column_span[row]`: columns of that row anyone will read (multiples of 16); others need not be written.
+/// `depth_span[row]`: steps in which that row of A is not zero; others are not multiplied and not read.
+/// A strip of rows takes the union over its rows; null means everything. Each element of C is one chain of
+/// multiply-adds in ascending depth, whatever the tile's size or place, then one addition to C if `accumulate`.
+struct ProductArgs {
+    const void* a;
+    std::int64_t a_row;   ///< bytes
+    std::int64_t a_step;  ///< bytes
+    const void* b;
+    std::int64_t b_panel;  ///< bytes
+    std::int32_t b_width;  ///< columns of a panel
+    void* c;
+    std::int64_t ldc;  ///< elements
+    std::int32_t m;
+    std::int32_t n;
+    std::int32_t k;
+    bool accumulate;
+    const Span* column_span;
+    const Span* depth_span;
+};
+
+/// Rows of a user tensor into the rows form: dst[r][c] = ±src, zero beyond `columns` up to ld, zero rows beyond `rows`
+/// up to padded_rows.
+struct LoadArgs {
+    const void* src;
+    Element element;
+    std::int64_t row_stride;     ///< elements
+    std::int64_t column_stride;  ///< elements
+    std::int32_t rows;
+    std::int32_t columns;
+    std::int32_t padded_rows;
+    bool negate;
+    void* dst;
+    std::int64_t ld;  ///< elements of the compute type
+    std::uint8_t* nonfinite;  ///< per row: 1 when an element is NaN or Inf; null = not asked
+};
+
+/// Rows form to a B form. `rows` is a multiple of 16; by_columns takes whole blocks of 16 words of each row (the pad
+/// must be there), by_rows `columns` as they are.
+struct PackArgs {
+    const void* src;
+    std::int64_t ld;         ///< elements
+    std::int64_t src_bytes;  ///< bytes of an element of the compute type
+    std::int32_t rows;
+    std::int32_t columns;
+    void* dst;
+    std::int64_t panel;  ///< bytes from one panel to the next
+    std::int32_t width;  ///< columns of a panel
+};
+
+/// Forward softmax over one tile of scores; see body/softmax.h for the formulas.
+struct SoftmaxForwardArgs {
+    void* s;           ///< scores [rows][lds], accumulate type; overwritten by P where the compute type is the same
+    std::int64_t lds;  ///< elements
+    std::int32_t rows;
+    std::int32_t columns;            ///< multiple of 16
+    const std::uint16_t* visible;    ///< bits, row_words words a row; null = every pair
+    std::int64_t row_words;
+    const Span* column_span;         ///< columns of each row that are worth looking at; null = all
+    double scale;                    ///< ≥ 0: the sign is in the packed query
+    void* row_max;                   ///< running maximum, −inf before the first tile
+    void* row_sum;                   ///< running sum
+    void* row_rescale;               ///< out: exp(old maximum − new maximum)
+    void* p;                         ///< P in rows form
+    std::int64_t ldp;                ///< elements of the compute type
+};
+
+/// Backward pass between the products over one tile; see body/softmax.h.
+struct SoftmaxBackwardArgs {
+    void* s;
+    void* dp;
+    std::int64_t lds;  ///< elements, of both
+    std::int32_t rows;
+    std::int32_t columns;
+    const std::uint16_t* visible;
+    std::int64_t row_words;
+    const Span* column_span;
+    double scale;
+    const void* row_max;
+    const void* row_inverse;  ///< 1 / softmax_sum
+    const void* row_delta;    ///< dy · attention_out
+    void* p_depth;            ///< P with depth over rows: words [row / step][ldw]
+    void* ds_depth;           ///< dS likewise
+    std::int64_t ldw;         ///< words
+    void* ds_rows;            ///< dS in rows form
+    std::int64_t ldr;         ///< elements
+};
+
+/// out[r] = Σ_c x[r][c]·y[r][c], accumulate type; x and y user tensors with row and column strides in elements.
+struct RowDotArgs {
+    const void* x;
+    Element x_element;
+    std::int64_t x_row;
+    std::int64_t x_column;
+    const void* y;
+    Element y_element;
+    std::int64_t y_row;
+    std::int64_t y_column;
+    std::int32_t rows;
+    std::int32_t columns;
+    void* out;
+};
+
+/// dst[r][c] = src[r][c] · factor[r] (or / factor[r]), rounded once. factor_step 0 uses one factor for all rows.
+struct StoreArgs {
+    const void* src;
+    std::int64_t ld;
+    std::int32_t rows;
+    std::int32_t columns;
+    const void* factor;
+    std::int64_t factor_step;
+    bool divide;
+    void* dst;
+    Element element;
+    std::int64_t row_stride;
+    std::int64_t column_stride;
+};
+
+/// acc[r][0..columns) *= factor[r] where factor[r] ≠ 1. columns is a multiple of 16.
+struct RescaleArgs {
+    void* acc;
+    std::int64_t ld;
+    std::int32_t rows;
+    std::int32_t columns;
+    const void* factor;
+};
+
+/// Kernels of one arithmetic: the compute type is what products take, the accumulate type what they give (f32; f64 for
+/// f64).
+struct ComputeKernels {
+    const char* name;         ///< "bf16", "f32", "f64"
+    std::int32_t mr;          ///< rows of the widest register tile
+    std::int32_t nr;          ///< columns of the widest panel
+    std::int32_t lanes;       ///< columns of a vector: panel widths are multiples of it
+    std::int32_t step;        ///< elements a step (2 for bf16)
+    std::int32_t word_bytes;  ///< bytes a step of one row
+    std::int32_t acc_bytes;
+    void (*product)(const ProductArgs&);
+    void (*load_rows)(const LoadArgs&);
+    void (*pack_by_columns)(const PackArgs&);
+    void (*pack_by_rows)(const PackArgs&);
+    void (*softmax_forward)(const SoftmaxForwardArgs&);
+    void (*softmax_backward)(const SoftmaxBackwardArgs&);
+    void (*row_dot)(const RowDotArgs&);
+    void (*store_rows)(const StoreArgs&);
+    void (*rescale_rows)(const RescaleArgs&);
+    /// Runs `rounds` of independent multiply-adds and returns the operations done.
+    double (*peak)(std::int64_t rounds);
+    /// e^x elementwise for the tests: x ≤ 0 is what the passes use, any x is allowed. n a multiple of 16.
+    void (*exp)(const void* x, void* y, std::int64_t n);
+};
+
+struct KernelTable {
+    const char* name;
+    ComputeKernels f32;
+    ComputeKernels f64;
+    const ComputeKernels* bf16;  ///< null: bf16 widens to f32 in packing
+};
+
+}  // namespace fascore::kernels

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The plan: from a problem and the shape of the kernels to block sizes, the cut of the work and the workspace. A value,
+// computed before anything runs, from the problem alone; the thread count decides only how many buffers there are,
+// never how the work is cut or in which order sums are made.
+//
+//   unit   one (batch, kv head): all G query heads that share its keys and values
+//   grid   the rows and columns that see anything (live), cut from their first row and column on:
+//
+//              columns.begin                      columns.end
+//                    │  J=0   │  J=1   │  J=2  │
+//     rows.begin ────┼────────┼────────┼───────┤
+//              I=0   │        │        │       │  Br rows
+//              I=1   │        │        │       │
+//     rows.end   ────┴────────┴────────┴───────┘
+//                      Bc columns
+//
+//   Starting at the first live row makes a problem whose first rows see nothing the same, bit for bit, as the problem
+//   without them.
+//
+//   forward    a task is one (query head of the unit, I); it walks J upwards
+//   backward   a task is one J; it walks the query heads of the group and I upwards, and adds to dq of (head, I) only
+//              after J−1 has: the order of every sum is fixed, whoever runs the task
+#pragma once
+
+#include <cstdint>
+
+#include "plan/workspace.h"
+#include "problem/mask.h"
+#include "problem/problem.h"
+
+namespace fascore {
+
+/// What the plan needs to know about the kernels (a copy of the numbers in kernels/kernel_table.h).
+struct KernelShape {
+    std::int64_t nr = 64;            ///< columns of the widest panel
+    std::int64_t lanes = 16;         ///< columns of a vector
+    std::int64_t step = 1;           ///< elements of a word
+    std::int64_t word_bytes = 4;
+    std::int64_t acc_bytes = 4;
+    [[nodiscard]] std::int64_t element_bytes() const { return word_bytes / step; }
+};
+
+/// A matrix in B form: panels of `width` columns, `steps` words deep.
+struct PanelForm {
+    std::int64_t width = 0;
+    std::int64_t panel_bytes = 0;
+    std::int64_t bytes = 0;
+};
+
+struct ForwardBuffers {
+    Workspace::Booking control;      // slots
+    Workspace::Booking pack_state;   // per slot: one word a kv block
+    Workspace::Booking key_panels;   // per slot
+    Workspace::Booking value_panels;
+    Workspace::Booking value_flags;  // per slot: one byte a kv row
+    Workspace::Booking load;         // per thread from here on
+    Workspace::Booking query_rows;
+    Workspace::Booking scores;
+    Workspace::Booking weights;
+    Workspace::Booking out;
+    Workspace::Booking statistics;
+    Workspace::Booking mask_words;
+    Workspace::Booking spans;
+};
+
+struct BackwardBuffers {
+    Workspace::Booking control;
+    Workspace::Booking pack_state;    // per slot: one word a (query head, I)
+    Workspace::Booking turn;          // per slot: whose turn it is to add to dq of (query head, I)
+    Workspace::Booking query_rows;    // per slot, all query blocks of the unit
+    Workspace::Booking query_panels;
+    Workspace::Booking dy_rows;
+    Workspace::Booking dy_panels;
+    Workspace::Booking dq;            // accumulators
+    Workspace::Booking statistics;    // max, 1/sum, delta of every row
+    Workspace::Booking flags;         // two bytes a query row: query, dy hold NaN or Inf
+    Workspace::Booking load;          // per thread from here on
+    Workspace::Booking key_columns;   // Kᵀ
+    Workspace::Booking value_columns; // Vᵀ
+    Workspace::Booking key_panels;    // K
+    Workspace::Booking key_flags;
+    Workspace::Booking scores;
+    Workspace::Booking dp;
+    Workspace::Booking p_depth;
+    Workspace::Booking ds_depth;
+    Workspace::Booking ds_rows;
+    Workspace::Booking dk;
+    Workspace::Booking dv;
+    Workspace::Booking mask_words;
+    Workspace::Booking spans;
+};
+
+struct Plan {
+    KernelShape shape;
+    std::int64_t units = 0;    ///< B · N2
+    std::int64_t threads = 0;  ///< that can find work
+    std::int64_t slots = 0;    ///< units open at the same time
+
+    Range rows;                ///< live query rows
+    Range columns;             ///< live key rows
+    std::int64_t Br = 0;
+    std::int64_t Bc = 0;
+    std::int64_t row_blocks = 0;
+    std::int64_t column_blocks = 0;
+
+    std::int64_t D_pad = 0;    ///< D in whole vectors of 16
+    std::int64_t Dv_pad = 0;
+    std::int64_t D_row = 0;    ///< leading dimension of a rows form: whole blocks of 16 words
+    std::int64_t Dv_row = 0;
+    std::int64_t tile_ld = 0;  ///< leading dimension of score tiles, in accumulators or words
+    std::int64_t row_words = 0;
+
+    PanelForm key_columns;     ///< of one kv block: depth D, columns kv rows
+    PanelForm value_columns;   ///< depth Dv
+    PanelForm key_panels;      ///< of one kv block: depth kv rows, columns D
+    PanelForm value_panels;    ///< depth kv rows, columns Dv
+    PanelForm query_panels;    ///< of one query block: depth query rows, columns D
+    PanelForm dy_panels;       ///< columns Dv
+
+    ForwardBuffers forward;
+    BackwardBuffers backward;
+    Workspace workspace;
+
+    [[nodiscard]] Range row_block(std::int64_t I) const {
+        const std::int64_t begin = rows.begin + I * Br;
+        return {begin, begin + Br < rows.end ? begin + Br : rows.end};
+    }
+    [[nodiscard]] Range column_block(std::int64_t J) const {
+        const std::int64_t begin = columns.begin + J * Bc;
+        return {begin, begin + Bc < columns.end ? begin + Bc : columns.end};
+    }
+};
+
+/// Query blocks that see something of kv block J, and kv blocks that query block I sees: contiguous, since the visible
+/// pairs are a band. A tile is in one exactly when it is in the other.
+[[nodiscard]] Range row_blocks_of(const Plan& plan, const Band& band, std::int64_t J);
+[[nodiscard]] Range column_blocks_of(const Plan& plan, const Band& band, std::int64_t I);
+
+[[nodiscard]] Plan make_plan(const Problem& problem, const KernelShape& shape, int threads);
+
+}  // namespace fascore

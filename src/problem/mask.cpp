@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The table of bands (δ = S2 − S1; a missing limit is ∓(S1 + S2), which no pair reaches):
+//
+//   from                        lower ≤ j − i     j − i ≤ upper
+//   sparse_mode 0               −pre              next              ┐
+//   sparse_mode 1               –                 –                 │
+//   sparse_mode 2               –                 0                 │ only when an atten_mask is given
+//   sparse_mode 3               –                 δ                 │
+//   sparse_mode 4               δ − pre           δ + next          ┘
+//   rule causal_top_left        –                 0
+//   rule causal_bottom_right    –                 δ
+//   rule window                 δ − left          δ + right         each unless −1
+//
+// A pair must pass both halves: lower is the larger lower limit, upper the smaller upper one.
+#include "problem/mask.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace fascore {
+
+namespace {
+
+// Tokens and window bounds saturate here: beyond any length, and far from the ends of an int64.
+std::int64_t saturate(std::int64_t tokens) { return std::clamp(tokens, -unlimited_tokens, unlimited_tokens); }
+
+void intersect(Band& band, std::int64_t lower, std::int64_t upper) {
+    band.lower = std::max(band.lower, lower);
+    band.upper = std::min(band.upper, upper);
+}
+
+// Σ_{i < rows} clamp(i + shift, 0, limit): zeros, then an arithmetic series, then limits.
+std::int64_t clamped_sum(std::int64_t rows, std::int64_t shift, std::int64_t limit) {
+    const std::int64_t rising = std::clamp(-shift, std::int64_t{0}, rows);  // first i with i + shift ≥ 0
+    const std::int64_t flat = std::clamp(limit - shift, rising, rows);      // first i with i + shift ≥ limit
+    const std::int64_t series = (flat - rising) * (rising + flat - 1 + 2 * shift) / 2;
+    return series + (rows - flat) * limit;
+}
+
+// The low `count` bits of a granule, count below 0 or above 16 allowed.
+std::uint32_t low_bits(std::int64_t count) {
+    return (1U << std::clamp(count, std::int64_t{0}, std::int64_t{granule})) - 1U;
+}
+
+// Bit k of the result = byte k of `bytes` is zero (visible). In three steps:
+//   adding 0x7F to a byte's low 7 bits carries into its top bit unless they are all 0; or-ing the byte itself adds its
+//   own top bit: now each byte's bit 7 says "non-zero"; shifted down it stands at bit 8k;
+//   the product by Σ_m 2^(56 − 7m) moves bit 8k to 56 + k (m = k) without any two terms meeting
+//   (8k − 7m = 8k' − 7m' asks that 8 divide m − m'), so nothing carries, and the top byte is the answer.
+std::uint32_t zero_bytes(std::uint64_t bytes) {
+    constexpr std::uint64_t low7 = 0x7F7F7F7F7F7F7F7FU;
+    constexpr std::uint64_t gather = 0x0102040810204080U;
+    const std::uint64_t non_zero = ((((bytes & low7) + low7) | bytes) & ~low7) >> 7;
+    return static_cast<std::uint32_t>((non_zero * gather) >> 56) ^ 0xFFU;
+}
+
+// Visibility of `count` ≤ 16 neighbouring mask bytes `stride` apart. Never reads beyond them.
+std::uint32_t mask_bits(const std::uint8_t* mask, std::int64_t stride, std::int64_t count) {
+    std::uint32_t bits = 0;
+    std::int64_t c = 0;
+    if constexpr (std::endian::native == std::endian::little) {
+        if (stride == 1) {
+            for (; c + 8 <= count; c += 8) {
+                std::uint64_t bytes = 0;
+                std::memcpy(&bytes, mask + c, sizeof bytes);
+                bits |= zero_bytes(bytes) << c;
+            }
+        }
+    }
+    for (; c < count; ++c) bits |= static_cast<std::uint32_t>(mask[c * stride] == 0) << c;
+    return bits;
+}
+
+}  // namespace
+
+Band make_band(const AttentionParams& stated, bool mask_given, std::int64_t S1, std::int64_t S2) {
+    const std::int64_t limit = S1 + S2;
+    const std::int64_t delta = S2 - S1;
+    const std::int64_t pre = saturate(stated.pre_tokens);
+    const std::int64_t next = saturate(stated.next_tokens);
+    Band band{-limit, limit};
+    if (mask_given) {
+        switch (stated.sparse_mode) {
+            case 0: intersect(band, -pre, next); break;
+            case 2: intersect(band, -limit, 0); break;
+            case 3: intersect(band, -limit, delta); break;
+            case 4: intersect(band, delta - pre, delta + next); break;
+            default: break;
+        }
+    }
+    switch (stated.rule.kind) {
+        case MaskRule::Kind::none: break;
+        case MaskRule::Kind::causal_top_left: intersect(band, -limit, 0); break;
+        case MaskRule::Kind::causal_bottom_right: intersect(band, -limit, delta); break;
+        case MaskRule::Kind::window:
+            if (stated.rule.left >= 0) intersect(band, delta - saturate(stated.rule.left), limit);
+            if (stated.rule.right >= 0) intersect(band, -limit, delta + saturate(stated.rule.right));
+            break;
+    }
+    return {std::clamp(band.lower, -limit, limit), std::clamp(band.upper, -limit, limit)};
+}
+
+Range visible_columns(const Band& band, std::int64_t i, std::int64_t S2) {
+    const std::int64_t begin = std::clamp(i + band.lower, std::int64_t{0}, S2);
+    return {begin, std::max(begin, std::clamp(i + band.upper + 1, std::int64_t{0}, S2))};
+}
+
+Range visible_rows(const Band& band, std::int64_t j, std::int64_t S1) {
+    const std::int64_t begin = std::clamp(j - band.upper, std::int64_t{0}, S1);
+    return {begin, std::max(begin, std::clamp(j - band.lower + 1, std::int64_t{0}, S1))};
+}
+
+Range live_rows(const Band& band, std::int64_t S1, std::int64_t S2) {
+    if (band.lower > band.upper || S2 == 0) return {};
+    // Row i sees something when its first column lies before S2 and its last one not before 0.
+    const std::int64_t begin = std::clamp(-band.upper, std::int64_t{0}, S1);
+    return {begin, std::max(begin, std::clamp(S2 - band.lower, std::int64_t{0}, S1))};
+}
+
+Range live_columns(const Band& band, std::int64_t S1, std::int64_t S2) {
+    if (band.lower > band.upper || S1 == 0) return {};
+    const std::int64_t begin = std::clamp(band.lower, std::int64_t{0}, S2);
+    return {begin, std::max(begin, std::clamp(S1 + band.upper, std::int64_t{0}, S2))};
+}
+
+TileClass classify(const Band& band, Range rows, Range columns) {
+    if (rows.empty() || columns.empty()) return TileClass::empty;
+    // j − i takes every value from its smallest (bottom left corner) to its largest (top right corner).
+    const std::int64_t smallest = columns.begin - (rows.end - 1);
+    const std::int64_t largest = (columns.end - 1) - rows.begin;
+    if (std::max(band.lower, smallest) > std::min(band.upper, largest)) return TileClass::empty;
+    return band.lower <= smallest && largest <= band.upper ? TileClass::full : TileClass::partial;
+}
+
+double visible_pairs(const Band& band, std::int64_t S1, std::int64_t S2) {
+    if (band.lower > band.upper) return 0.0;
+    // Row i sees clamp(i + upper + 1) − clamp(i + lower) columns.
+    return static_cast<double>(clamped_sum(S1, band.upper + 1, S2) - clamped_sum(S1, band.lower, S2));
+}
+
+TileClass fill_tile(const Problem& problem, std::int64_t b, std::int64_t n, Range rows, Range columns,
+                    std::uint16_t* words, std::int64_t row_words) {
+    const MaskTensor& mask = problem.mask;
+    const std::int64_t width = columns.size();
+    std::uint32_t seen_any = 0;
+    std::uint32_t hidden_any = 0;
+    for (std::int64_t i = rows.begin; i < rows.end; ++i, words += row_words) {
+        const Range visible = visible_columns(problem.band, i, problem.S2);
+        const std::uint8_t* mask_row = nullptr;
+        if (mask.present) {
+            mask_row =
+                mask.data + b * mask.stride_b + n * mask.stride_n + i * mask.stride_i + columns.begin * mask.stride_j;
+        }
+        std::int64_t word = 0;
+        for (std::int64_t left = 0; left < width; left += granule, ++word) {
+            const std::int64_t count = std::min(width - left, std::int64_t{granule});
+            const std::int64_t j = columns.begin + left;
+            std::uint32_t bits = low_bits(visible.end - j) & ~low_bits(visible.begin - j) & low_bits(count);
+            // What the band hides is not read: a mask tile costs by its visible part.
+            if (bits != 0 && mask_row != nullptr) {
+                bits &= mask_bits(mask_row + left * mask.stride_j, mask.stride_j, count);
+            }
+            words[word] = static_cast<std::uint16_t>(bits);
+            seen_any |= bits;
+            hidden_any |= bits ^ low_bits(count);
+        }
+        for (; word < row_words; ++word) words[word] = 0;
+    }
+    if (seen_any == 0) return TileClass::empty;
+    return hidden_any == 0 ? TileClass::full : TileClass::partial;
+}
+
+}  // namespace fascore

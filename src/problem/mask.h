@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Masks, as the engine sees them: which columns a row sees, which class a tile has, and the bits of a partial tile.
+// Every sparse mode and rule is a Band (problem.h), so one set of functions answers for all of them:
+//
+//   columns(i)       [lo, hi) with lo = clamp(i + lower), hi = clamp(i + upper + 1): both never fall as i grows
+//   classify(tile)   empty | full | partial, by the band alone, in O(1)
+//   fill(tile)       one bit a pair, 16 columns a word ("granule"), band and mask tensor together
+//
+//                 j →  granule 0          granule 1
+//        row i0       [b15 … b1 b0]      [b15 … b1 b0]         bit c of granule g: column j0 + 16·g + c
+//        row i0+1     ...                                      1 = visible
+//
+// The reference has a predicate of its own (reference/visible.cpp); tests/problem/mask_test.cpp holds the two
+// together over all small shapes.
+#pragma once
+
+#include <cstdint>
+
+#include "problem/problem.h"
+
+namespace fascore {
+
+inline constexpr int granule = 16;  ///< columns a mask word covers
+
+struct Range {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    [[nodiscard]] bool empty() const noexcept { return begin >= end; }
+    [[nodiscard]] std::int64_t size() const noexcept { return empty() ? 0 : end - begin; }
+};
+
+enum class TileClass : std::uint8_t { empty, full, partial };
+
+/// The band a problem's sparse_mode, tokens and rule mean (intersected), clamped as Band says.
+[[nodiscard]] Band make_band(const AttentionParams& stated, bool mask_given, std::int64_t S1, std::int64_t S2);
+
+/// Columns row i sees, and rows that see column j, by the band.
+[[nodiscard]] Range visible_columns(const Band& band, std::int64_t i, std::int64_t S2);
+[[nodiscard]] Range visible_rows(const Band& band, std::int64_t j, std::int64_t S1);
+
+/// Rows that see any column and columns seen by any row: the part of the problem that exists at all.
+[[nodiscard]] Range live_rows(const Band& band, std::int64_t S1, std::int64_t S2);
+[[nodiscard]] Range live_columns(const Band& band, std::int64_t S1, std::int64_t S2);
+
+/// Class of rows × columns by the band.
+[[nodiscard]] TileClass classify(const Band& band, Range rows, Range columns);
+
+/// Number of visible (i, j) of one head, by the band.
+[[nodiscard]] double visible_pairs(const Band& band, std::int64_t S1, std::int64_t S2);
+
+/// Writes the visibility words of rows × columns of head (b, n): rows.size() rows of `row_words` words each, of which
+/// the first ceil(columns.size()/16) are meaningful (the rest are zeroed); columns beyond the range are 0. The mask
+/// tensor is read where present. Returns the class found: empty or full only when every pair of the tile agrees.
+TileClass fill_tile(const Problem& problem, std::int64_t b, std::int64_t n, Range rows, Range columns,
+                    std::uint16_t* words, std::int64_t row_words);
+
+}  // namespace fascore

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How far a result is from the float64 reference, and what may be called right.
+//
+//   max abs         max_e |a(e) - r(e)|
+//   relative Frob   sqrt(Σ(a - r)²) / sqrt(Σ r²)
+//   ulp             max_e |a(e) - r(e)| / ulp(max(|r(e)|, rms r)), in units of the problem's dtype
+//
+// The ulp is that of the element, but never finer than at the output's own rms: an element that cancels to nearly
+// nothing is not owed more digits than the terms it is summed from have.
+//
+// Two NaNs agree, so do two equal infinities; a NaN or infinity against a number is an infinite error. The ±FLT_MAX of
+// an empty row's statistics is a flag, not a number: equal flags agree and take no part in the norms.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "host_tensor.h"
+#include "problem_options.h"
+
+namespace fascore::cli {
+
+struct Error {
+    double max_abs = 0;
+    double frobenius = 0;  ///< absolute
+    double relative_frobenius = 0;
+    double ulp = 0;
+};
+
+/// What the reference itself looks like.
+struct Size {
+    double max_abs = 0;
+    double rms = 0;
+    std::int64_t count = 0;
+};
+
+/// Distance from x to the next number away from zero, in a dtype.
+[[nodiscard]] double ulp_of(double x, DType dtype) noexcept;
+
+[[nodiscard]] Size size_of_values(const HostTensor& reference);
+[[nodiscard]] Error measure_error(const HostTensor& actual, const HostTensor& reference, DType ulp_dtype);
+
+/// Both norms of our error must stay within  1.1 × plain + slack, and slack is
+///   one ulp of max|ref|                       f32, bf16, f16: one rounding of one element may fall the other way
+///   n · 2^-53 · max|ref|, √count times it     f64: the reference is rounded like we are; n terms of random sign summed
+///   for the Frobenius norm                    in two orders differ by about √n · 2^-53 · √n · rms(term), which is
+///                                             n · 2^-53 times the size of a term; n is the longest sum
+/// A gradient that cancels to nothing (max|ref| below `floor`, the rounding of its own terms) is right when ours does.
+struct Budget {
+    DType dtype = DType::f32;
+    std::int64_t longest_sum = 1;
+    double floor = 0;
+};
+[[nodiscard]] bool within_budget(const Error& ours, const Error& plain, const Size& reference, const Budget& budget);
+
+/// Rounding of the terms of dq and dk: dS = P·(dP − rowsum) is a difference of two sums of Dv products in f32 (f64),
+/// each off by about u·Dv·rms(dy)·rms(value); times scale·rms(query or key), √n of them: four times that.
+[[nodiscard]] double gradient_floor(const Problem& problem);
+
+[[nodiscard]] std::int64_t longest_sum_of(const Problem& problem) noexcept;
+
+/// The acceptance test of the operator's own levels: |a - r| <= atol + rtol·|r| everywhere.
+struct Closeness {
+    double max_abs = 0;
+    std::int64_t beyond = 0;  ///< elements that are not close
+};
+[[nodiscard]] Closeness closeness(const HostTensor& actual, const HostTensor& reference, double rtol, double atol);
+
+}  // namespace fascore::cli

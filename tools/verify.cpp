@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// fascore verify: one problem computed three ways, side by side.
+//
+//   reference   float64, straight from the formulas
+//   ours        the engine (or, with GRADS, the gradients somebody else's program left in a file)
+//   plain       what an unfused framework gets in the same dtype: the yardstick
+//
+// A table of errors, ours beside plain, and a verdict per output; exit status 1 when one is worse than its budget
+// (measure.h).
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "command.h"
+#include "measure.h"
+#include "pipeline.h"
+
+namespace fascore::cli {
+namespace {
+
+struct Options {
+    ProblemOptions problem;
+    std::string gradients;
+};
+
+/// One row of the table.
+struct Row {
+    const char* output;
+    Error ours;
+    Error plain;
+    bool right;
+};
+
+Row judge(const char* output, const HostTensor& ours, const HostTensor& plain, const HostTensor& reference,
+          DType ulp_dtype, Budget budget) {
+    budget.dtype = ulp_dtype;
+    Row row{output, measure_error(ours, reference, ulp_dtype), measure_error(plain, reference, ulp_dtype), false};
+    row.right = within_budget(row.ours, row.plain, size_of_values(reference), budget);
+    return row;
+}
+
+/// dq, dk and dv of a file, of the problem's shapes and any floating dtype.
+GradientResult read_gradients(const std::string& path, const Problem& problem) {
+    const SafetensorsFile file(path);
+    const GradientResult expected = gradient_result(problem, problem.dtype);
+    const auto read = [&](const HostTensor& wanted) {
+        HostTensor tensor = file.describe(wanted.name());
+        if (tensor.dtype() == DType::boolean || tensor.dtype() == DType::u8) {
+            throw Failure(fmt::format("{}: {}: dtype is {}, must be f64, f32, bf16 or f16", path, wanted.name(),
+                                      name(tensor.dtype())));
+        }
+        if (tensor.shape() != wanted.shape()) {
+            throw Failure(fmt::format("{}: {}: shape is {}, must be {}", path, wanted.name(), shape_text(tensor.shape()),
+                                      shape_text(wanted.shape())));
+        }
+        file.load(tensor);
+        return tensor;
+    };
+    return {read(expected.dq), read(expected.dk), read(expected.dv)};
+}
+
+std::vector<Row> forward_rows(const Problem& problem, const Budget& budget) {
+    const ForwardResult ours = run_forward(problem, problem.dtype);
+    const ForwardResult reference = run_reference_forward(problem, Evaluation::exact);
+    const ForwardResult plain = run_reference_forward(problem, Evaluation::plain);
+    const DType statistics = problem.statistic_dtype();
+    return {
+        judge("attention_out", ours.attention_out, plain.attention_out, reference.attention_out, problem.dtype, budget),
+        judge("softmax_max", ours.softmax_max, plain.softmax_max, reference.softmax_max, statistics, budget),
+        judge("softmax_sum", ours.softmax_sum, plain.softmax_sum, reference.softmax_sum, statistics, budget),
+    };
+}
+
+std::vector<Row> gradient_rows(const Options& options, Problem& problem, Budget budget) {
+    const BackwardInputs given = problem.backward_inputs();  // before complete_forward(): what the file brought, no more
+    GradientResult ours;
+    if (options.gradients.empty()) {
+        complete_forward(problem);
+        ours = run_gradient(problem);
+    } else {
+        ours = read_gradients(options.gradients, problem);
+    }
+    const GradientResult reference = run_reference_gradient(problem, given, Evaluation::exact);
+    const GradientResult plain = run_reference_gradient(problem, given, Evaluation::plain);
+    std::vector<Row> rows;
+    const Budget sums = budget;  // dv has no difference that could cancel
+    budget.floor = gradient_floor(problem);
+    rows.push_back(judge("dq", ours.dq, plain.dq, reference.dq, problem.dtype, budget));
+    rows.push_back(judge("dk", ours.dk, plain.dk, reference.dk, problem.dtype, budget));
+    rows.push_back(judge("dv", ours.dv, plain.dv, reference.dv, problem.dtype, sums));
+    return rows;
+}
+
+void print_row(const Row& row) {
+    fmt::print("{:<14} {:>10.3e} {:>10.3e} {:>9.2f}  |{:>10.3e} {:>10.3e} {:>9.2f}  {}\n", row.output, row.ours.max_abs,
+               row.ours.relative_frobenius, row.ours.ulp, row.plain.max_abs, row.plain.relative_frobenius, row.plain.ulp,
+               row.right ? "ok" : "WORSE");
+}
+
+int verify(Options options) {
+    // A drawn problem has no IN: the one file named is then GRADS.
+    if (!options.problem.shape.empty() && options.gradients.empty()) std::swap(options.problem.input, options.gradients);
+    Problem problem = describe(options.problem, Needs::gradient);
+    if (const auto warning = warning_of(options.problem, problem)) fmt::print(stderr, "fascore: {}\n", *warning);
+    (void)plan_gradient_of(problem);  // the library's refusal, before anything is read
+    load(problem, Needs::gradient);
+
+    Budget budget;
+    budget.longest_sum = longest_sum_of(problem);
+    std::vector<Row> rows;
+    if (options.gradients.empty()) rows = forward_rows(problem, budget);
+    for (Row& row : gradient_rows(options, problem, budget)) rows.push_back(row);
+
+    const char* judged = options.gradients.empty() ? "ours" : "given";
+    fmt::print("{}\n", problem.text());
+    fmt::print("{:<14} {:^31}  |{:^31}\n", "", fmt::format("{}, against float64", judged),
+               fmt::format("plain {}, against float64", name(problem.dtype)));
+    fmt::print("{:<14} {:>10} {:>10} {:>9}  |{:>10} {:>10} {:>9}  {} <= plain\n", "output", "max abs", "rel Frob", "ulp",
+               "max abs", "rel Frob", "ulp", judged);
+    bool right = true;
+    for (const Row& row : rows) {
+        print_row(row);
+        right = right && row.right;
+    }
+    return right ? exit_right : exit_wrong;
+}
+
+constexpr const char* examples = R"(Examples:
+  fascore verify problem.safetensors --scale 0.125
+  fascore verify --shape 1,8,512,64 --causal
+  fascore verify problem.safetensors grads.safetensors --scale 0.125
+  fascore verify --shape 1,8,512,64 --causal grads.safetensors
+  fascore verify --shape 1,2,300:200,80 --dtype f32 --window 64,0 --isa avx2
+
+Columns, for ours and for a plain evaluation (each step a tensor of the problem's dtype, as an unfused framework works):
+  max abs    largest |ours - reference|
+  rel Frob   Frobenius norm of the difference over that of the reference
+  ulp        largest |ours - reference| in units in the last place of the problem's dtype, at the element or at the
+             output's rms, whichever is larger
+Verdict: max abs and Frobenius norm must each be at most 1.1 x plain's + one ulp of the largest reference value (f64:
+the rounding of the reference itself). dq and dk whose exact value is 0 may hold the rounding of their terms.
+Exit status 1 when an output is worse. The reference takes O(S1*S2) time, the plain evaluation O(S1*S2) memory a head.)";
+
+}  // namespace
+
+void add_verify(CLI::App& parent, Work& chosen) {
+    const auto options = std::make_shared<Options>();
+    CLI::App* command = parent.add_subcommand("verify", "Errors against the float64 reference, beside a plain evaluation's");
+    add_problem_options(*command, options->problem);
+    command->add_option("GRADS", options->gradients, "safetensors file whose dq, dk and dv are judged instead of ours");
+    command->footer(examples);
+    command->callback([options, &chosen] { chosen = [options] { return verify(*options); }; });
+}
+
+}  // namespace fascore::cli

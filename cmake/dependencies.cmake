@@ -40,6 +40,11 @@ if(BUILD_TESTING)
     endif()
 endif()
 
+set(FASCORE_TEST_LAUNCHER "" CACHE STRING "Command every test program is run by (setarch, an emulator)")
+if(CMAKE_CROSSCOMPILING AND NOT FASCORE_TEST_LAUNCHER)
+    set(FASCORE_TEST_LAUNCHER ${CMAKE_CROSSCOMPILING_EMULATOR})
+endif()
+
 # What a user runs, without tests: the target of `make build`.
 add_custom_target(fascore_programs)
 

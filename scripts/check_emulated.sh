@@ -18,7 +18,7 @@ shift 3
 emulate=(qemu-x86_64 -cpu "$cpu")
 
 info=$("${emulate[@]}" "$program" info)
-if ! grep -Eiq "^ *(isa chosen|chosen isa|isa)[: ]+.*\b$isa\b" <<<"$info"; then
+if ! grep -Eq "^isa +$isa:" <<<"$info"; then
     echo "$cpu: expected $isa to be chosen, fascore info says:" >&2
     echo "$info" >&2
     exit 1

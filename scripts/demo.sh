@@ -50,7 +50,8 @@ step "2/4  Does it train? A transformer, from zero, on this repository's own tex
 # Not through a pipe: the progress bar wants the terminal.
 texts=()
 for path in README.md docs include src examples tools; do [[ -e $path ]] && texts+=("$path"); done
-run "$char_lm" "${texts[@]}" --seconds "$seconds" --prompt '// The ' \
+# Threads that wait sleep: spinning ones would take the cores from other programs, and from each other when those run.
+run env OMP_WAIT_POLICY=passive "$char_lm" "${texts[@]}" --seconds "$seconds" --prompt '// The ' \
     --svg "$out/loss.svg" --capture "$out/attention.safetensors" --summary "$out/training.txt"
 
 step "3/4  Is it right on real numbers? The query, key, value and dy of that model's second block"

@@ -195,12 +195,12 @@ void print_line(const Measurement& m) {
     const std::string shape = fmt::format("{},{},{},{}", p.B, pair(p.N1, p.N2), pair(p.S1, p.S2), pair(p.D, p.Dv));
     const double each = p.visible_pairs > 0 ? m.median() / p.visible_pairs * 1e12 : 0.0;
     fmt::print("{:<18} {:<8} {:<24} {:<5} {:>3} {:>11.6f} {:>9.1f} {:>9.1f} {:>5.1f} % {:>9.1f} {:>10} {:>4}\n", m.name,
-               m.direction, shape, name(p.dtype), m.threads, m.median(), m.gflops(), m.peak_gflops, 100.0 * m.share(), each,
-               bytes_text(static_cast<double>(p.workspace_bytes)), m.seconds.size());
+               m.direction, shape, name(p.dtype), m.threads, m.median(), m.gflops(), m.peak_gflops, 100.0 * m.share(),
+               each, bytes_text(static_cast<double>(p.workspace_bytes)), m.seconds.size());
     std::fflush(stdout);
 }
 
-/// The problem of a row, with the command's own threads and ISA before the row's.
+/// The problem of a row, with the command's own threads and ISA before the row's; judged by the library.
 Problem row_problem(const SuiteRow& row, const Options& options) {
     ProblemOptions stated = row.problem;
     if (options.threads != 0) stated.threads = options.threads;
@@ -210,7 +210,10 @@ Problem row_problem(const SuiteRow& row, const Options& options) {
     const std::string request = stated.isa;
     require(select_isa(request, stated.isa, why));
     try {
-        return describe(stated, Needs::gradient);
+        Problem problem = describe(stated, Needs::gradient);
+        (void)plan_forward_of(problem, problem.dtype);
+        (void)plan_gradient_of(problem);
+        return problem;
     } catch (const Failure& failure) {
         throw Failure(fmt::format("{}: {}", row.name, failure.what()), failure.exit_status());
     }
@@ -229,8 +232,6 @@ int bench(const Options& options) {
         if (const auto warning = warning_of(row.problem, problem)) {
             fmt::print(stderr, "fascore: {}: {}\n", row.name, *warning);
         }
-        (void)plan_forward_of(problem, problem.dtype);
-        (void)plan_gradient_of(problem);
     }
 
     nlohmann::ordered_json list = nlohmann::ordered_json::array();

@@ -41,7 +41,8 @@ constexpr Level levels[] = {
     {"f32, large logits", "--shape 1,4,256,96 --dtype f32 --scale 1 --seed 12"},
     {"f64", "--shape 1,2,130,72 --dtype f64 --window 40,-1 --seed 13"},
     {"the largest head", "--shape 1,2,200,768 --causal --seed 14"},
-    {"hard: GQA, odd lengths and widths, band, SBH", "--shape 2,6:3,517:389,136:72 --layout SBH --window 200,33 --seed 15"},
+    {"hard: GQA, odd lengths and widths, band, SBH",
+     "--shape 2,6:3,517:389,136:72 --layout SBH --window 200,33 --seed 15"},
 };
 
 struct Options {
@@ -79,7 +80,8 @@ bool run_level(std::size_t number, const Options& options) {
     const auto judge = [&](const char* label, const HostTensor& actual, const HostTensor& wanted) {
         const Closeness close = closeness(actual, wanted, rtol, atol);
         fmt::print("  {} max diff: {:.6e}\n", label, close.max_abs);
-        if (close.beyond > 0) fmt::print("  {}: {} of {} elements beyond tolerance\n", label, close.beyond, actual.count());
+        if (close.beyond > 0)
+            fmt::print("  {}: {} of {} elements beyond tolerance\n", label, close.beyond, actual.count());
         pass = pass && close.beyond == 0;
     };
     judge("dQ", ours.dq, reference.dq);
@@ -101,6 +103,7 @@ int check(const Options& options) {
     }
     const int first = options.level.value_or(0);
     const int last = options.level.value_or(count - 1);
+    if (!options.list) (void)plan_gradient_of(level_problem(levels[first], options));  // a bad --isa or --threads
     int failed = 0;
     for (int number = first; number <= last; ++number) {
         const auto index = static_cast<std::size_t>(number);
@@ -135,8 +138,9 @@ void add_check(CLI::App& parent, Work& chosen) {
     CLI::App* command = parent.add_subcommand("check", "The operator's test levels and harder ones, against float64");
     command->add_option("LEVEL", options->level, "The level to run; default: all");
     command->add_flag("--list", options->list, "List the levels, run nothing");
-    command->add_option("--run_mode,--run-mode", options->run_mode,
-                        "sim: on this CPU; npu: on an accelerator, for which no backend is built")
+    command
+        ->add_option("--run_mode,--run-mode", options->run_mode,
+                     "sim: on this CPU; npu: on an accelerator, for which no backend is built")
         ->type_name("sim|npu")
         ->capture_default_str();
     add_execution_options(*command, options->threads, options->isa);

@@ -13,7 +13,8 @@ std::string parse_error_text(const CLI::ParseError& error) {
     const std::string text = error.what();
     const auto equals = text.find(" = ");
     if (text.rfind(opening, 0) != 0 || equals == std::string::npos) return text;
-    return text.substr(opening.size(), equals - opening.size()) + ": " + text.substr(equals + 3) + ", must be a number in range";
+    return text.substr(opening.size(), equals - opening.size()) + ": " + text.substr(equals + 3) +
+           ", must be a number in range";
 }
 
 void require(const Status& status) {

@@ -30,8 +30,8 @@ int info(const std::string& request) {
     int threads = 0;
     require(default_threads(threads));
 
-    fmt::print("fascore {}\n\ncompiler   {}\nthreads    {}\nisa        {}: {}\n\nISAs of this build, best first\n", version,
-               compiler_text(), threads, isa, why);
+    fmt::print("fascore {}\n\ncompiler   {}\nthreads    {}\nisa        {}: {}\n\nISAs of this build, best first\n",
+               version, compiler_text(), threads, isa, why);
     for (const IsaInfo& built : built_isas()) {
         fmt::print("  {} {:<12} {:<13} needs {}\n", built.name == isa ? '*' : ' ', built.name,
                    built.runnable ? "runs here" : "cannot run", built.needs);

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
 
 #include "command.h"
 #include "fascore/version.h"
@@ -39,6 +40,12 @@ int run(int argc, char** argv) {
     app.require_subcommand(1);
     Work chosen;
     for (const auto add : commands) add(app, chosen);
+    if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+        std::string names;
+        for (const CLI::App* command : app.get_subcommands({}))
+            names += (names.empty() ? "" : ", ") + command->get_name();
+        return complain(fmt::format("COMMAND: {}, must be one of {}", argv[1], names), exit_bad_input);
+    }
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& asked) {  // --help, --version

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace fascore::cli {
 
@@ -21,13 +22,15 @@ std::string bytes_text(double bytes) {
 
 std::string plan_text(const std::string& title, const PlanInfo& plan) {
     const auto tiles = static_cast<double>(plan.tiles_full + plan.tiles_partial + plan.tiles_skipped);
-    const double skipped = tiles > 0 ? 100.0 * static_cast<double>(plan.tiles_skipped) / tiles : 0.0;
+    // Cut, not rounded, to a tenth: "100.0 %" must not be said while a tile is left.
+    const double skipped =
+        tiles > 0 ? std::floor(1000.0 * static_cast<double>(plan.tiles_skipped) / tiles) / 10.0 : 0.0;
     std::string text = title + "\n";
     const auto line = [&](const char* key, const std::string& value) {
         text += fmt::format("  {:<14} {}\n", key, value);
     };
-    line("problem", fmt::format("B={} N1={} N2={} S1={} S2={} D={} Dv={} {}", plan.B, plan.N1, plan.N2, plan.S1, plan.S2,
-                                plan.D, plan.Dv, name(plan.dtype)));
+    line("problem", fmt::format("B={} N1={} N2={} S1={} S2={} D={} Dv={} {}", plan.B, plan.N1, plan.N2, plan.S1,
+                                plan.S2, plan.D, plan.Dv, name(plan.dtype)));
     line("isa", plan.isa);
     line("kernel", fmt::format("{}, products in {}", plan.kernel, plan.compute));
     line("threads", fmt::format("{} can find work", plan.threads));
@@ -36,8 +39,8 @@ std::string plan_text(const std::string& title, const PlanInfo& plan) {
                               plan.tiles_partial, plan.tiles_skipped, skipped));
     line("visible pairs", fmt::format("{:.6g}", plan.visible_pairs));
     line("operations", fmt::format("{:.6g}", plan.operations));
-    line("workspace", fmt::format("{} ({} bytes)", bytes_text(static_cast<double>(plan.workspace_bytes)),
-                                  plan.workspace_bytes));
+    line("workspace",
+         fmt::format("{} ({} bytes)", bytes_text(static_cast<double>(plan.workspace_bytes)), plan.workspace_bytes));
     std::size_t width = 0;
     for (const WorkspaceLine& entry : plan.workspace) width = std::max(width, entry.name.size());
     for (const WorkspaceLine& entry : plan.workspace) {

@@ -131,23 +131,26 @@ std::string rule_text(const MaskRule& rule) {
 }  // namespace
 
 void add_execution_options(CLI::App& command, int& threads, std::string& isa) {
-    command.add_option("--threads", threads,
-                       "Threads, 1 to 1024; 0: FASCORE_NUM_THREADS if set, else all of this machine")
+    command
+        .add_option("--threads", threads, "Threads, 1 to 1024; 0: FASCORE_NUM_THREADS if set, else all of this machine")
         ->type_name("N")
         ->group("Execution");
-    command.add_option("--isa", isa, "Kernels to use, a name `fascore info` lists; default: FASCORE_ISA, else the best")
+    command
+        .add_option("--isa", isa, "Kernels to use, a name `fascore info` lists; default: FASCORE_ISA, else the best")
         ->type_name("NAME")
         ->group("Execution");
 }
 
 void add_problem_options(CLI::App& command, ProblemOptions& options) {
     constexpr const char* group = "Problem";
-    command.add_option("IN", options.input,
-                       "safetensors file with query key value dy, optional atten_mask softmax_max softmax_sum "
-                       "attention_out")
+    command
+        .add_option("IN", options.input,
+                    "safetensors file with query key value dy, optional atten_mask softmax_max softmax_sum "
+                    "attention_out")
         ->group(group);
-    command.add_option("--shape", options.shape,
-                       "Instead of IN: draw seeded normal data; N2 and S2 default to N1 and S1, Dv to D")
+    command
+        .add_option("--shape", options.shape,
+                    "Instead of IN: draw seeded normal data; N2 and S2 default to N1 and S1, Dv to D")
         ->type_name("B,N1[:N2],S1[:S2],D[:Dv]")
         ->group(group);
     command.add_option("--dtype", options.dtype, "With --shape: f64, f32, bf16 or f16")
@@ -165,30 +168,36 @@ void add_problem_options(CLI::App& command, ProblemOptions& options) {
     command.add_option("--head-num", options.head_num, "Query heads N1; needed for a file in layout BSH or SBH")
         ->type_name("N1")
         ->group(group);
-    command.add_option("--scale", options.scale,
-                       "Factor on query*key; default: 1 for a file (the operator's), 1/sqrt(D) with --shape")
+    command
+        .add_option("--scale", options.scale,
+                    "Factor on query*key; default: 1 for a file (the operator's), 1/sqrt(D) with --shape")
         ->type_name("X")
         ->group(group);
-    command.add_option("--sparse-mode", options.sparse_mode,
-                       "How atten_mask is meant, 0 to 4 (default 0); no effect without that tensor")
+    command
+        .add_option("--sparse-mode", options.sparse_mode,
+                    "How atten_mask is meant, 0 to 4 (default 0); no effect without that tensor")
         ->type_name("MODE")
         ->group(group);
-    command.add_option("--pre-tokens", options.pre_tokens,
-                       "Keys a row sees to its left in sparse mode 0 and 4; default: no bound")
+    command
+        .add_option("--pre-tokens", options.pre_tokens,
+                    "Keys a row sees to its left in sparse mode 0 and 4; default: no bound")
         ->type_name("N")
         ->group(group);
-    command.add_option("--next-tokens", options.next_tokens,
-                       "Keys a row sees to its right in sparse mode 0 and 4; default: no bound")
+    command
+        .add_option("--next-tokens", options.next_tokens,
+                    "Keys a row sees to its right in sparse mode 0 and 4; default: no bound")
         ->type_name("N")
         ->group(group);
-    command.add_flag("--causal", options.causal,
-                     "No mask tensor needed: row i sees keys up to i + S2 - S1 (bottom-right, flash_attn) or, as "
-                     "--causal=top-left, up to i (PyTorch)")
+    command
+        .add_flag("--causal", options.causal,
+                  "No mask tensor needed: row i sees keys up to i + S2 - S1 (bottom-right, flash_attn) or, as "
+                  "--causal=top-left, up to i (PyTorch)")
         ->type_name("[=bottom-right|top-left]")
         ->group(group);
-    command.add_option("--window", options.window,
-                       "No mask tensor needed: row i sees keys i + S2 - S1 - LEFT to i + S2 - S1 + RIGHT, -1 is no "
-                       "bound; with --causal, RIGHT is 0")
+    command
+        .add_option("--window", options.window,
+                    "No mask tensor needed: row i sees keys i + S2 - S1 - LEFT to i + S2 - S1 + RIGHT, -1 is no "
+                    "bound; with --causal, RIGHT is 0")
         ->type_name("LEFT,RIGHT")
         ->group(group);
     add_execution_options(command, options.threads, options.isa);
@@ -265,8 +274,9 @@ MaskRule parse_rule(const std::string& causal, const std::string& window) {
         throw Failure(fmt::format("--window: {}, must be LEFT,RIGHT, two integers from -1 (no bound) up", window));
     }
     if (rule.kind == MaskRule::Kind::causal_top_left) {
-        throw Failure("--causal: top-left cannot be combined with --window, which is measured from the bottom-right "
-                      "corner; must be bottom-right");
+        throw Failure(
+            "--causal: top-left cannot be combined with --window, which is measured from the bottom-right "
+            "corner; must be bottom-right");
     }
     const bool capped = rule.kind == MaskRule::Kind::causal_bottom_right;
     return {MaskRule::Kind::window, *left, capped ? 0 : *right};
@@ -315,7 +325,10 @@ std::string Problem::text() const {
         fmt::format("B={} N1={} N2={} S1={} S2={} D={} Dv={} {} {} scale {:.6g} {}", e.B, e.N1, e.N2, e.S1, e.S2, e.D,
                     e.Dv, name(dtype), name(params.layout), params.scale, rule_text(params.rule));
     if (atten_mask.present()) {
-        text += fmt::format(" sparse_mode {} atten_mask {}", params.sparse_mode, shape_text(atten_mask.shape()));
+        text += fmt::format(" sparse_mode {}", params.sparse_mode);
+        if (params.pre_tokens != unlimited_tokens) text += fmt::format(" pre_tokens {}", params.pre_tokens);
+        if (params.next_tokens != unlimited_tokens) text += fmt::format(" next_tokens {}", params.next_tokens);
+        text += fmt::format(" atten_mask {}", shape_text(atten_mask.shape()));
     }
     return text;
 }

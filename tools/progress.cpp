@@ -53,9 +53,9 @@ std::string progress_text(const std::string& label, std::int64_t done, std::int6
     constexpr int width = 30;
     const double share = total > 0 ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0) : 1.0;
     const auto filled = static_cast<std::size_t>(share * width);
-    std::string text = fmt::format("{}  [{}{}] {:3.0f} %  {}", label, std::string(filled, '#'),
-                                   std::string(width - filled, '-'), std::floor(share * 100.0),
-                                   seconds_text(elapsed_seconds));
+    std::string text =
+        fmt::format("{}  [{}{}] {:3.0f} %  {}", label, std::string(filled, '#'), std::string(width - filled, '-'),
+                    std::floor(share * 100.0), seconds_text(elapsed_seconds));
     if (share > 0.0 && share < 1.0) {
         text += fmt::format(", {} left", seconds_text(elapsed_seconds * (1.0 - share) / share));
     }

@@ -4,9 +4,9 @@
 //
 //   grad  [#############-----------------]  43 %  12.1 s, 16.0 s left
 //
-// The bar is drawn on stderr, only when that is a terminal, first after 0.3 s (short runs show nothing) and then at most
-// ten times a second; it is wiped when the run ends, so that it never mixes with results. In a file or a pipe nothing
-// of it appears.
+// The bar is drawn on stderr, only when that is a terminal, first after 0.3 s (short runs show nothing) and then at
+// most ten times a second; it is wiped when the run ends, so that it never mixes with results. In a file or a pipe
+// nothing of it appears.
 //
 // Ctrl-C sets a CancelToken while the library runs, so that the call returns within a tile and the command ends with
 // status 130 and no half-written output. At other times, and on the second Ctrl-C, the process ends at once with 130.

@@ -41,13 +41,13 @@ struct FormatDtype {
 };
 
 constexpr std::array format_dtypes = {
-    FormatDtype{"F64", 8, DType::f64},      FormatDtype{"F32", 4, DType::f32},
-    FormatDtype{"BF16", 2, DType::bf16},    FormatDtype{"F16", 2, DType::f16},
-    FormatDtype{"BOOL", 1, DType::boolean}, FormatDtype{"U8", 1, DType::u8},
-    FormatDtype{"I64", 8, std::nullopt},    FormatDtype{"U64", 8, std::nullopt},
-    FormatDtype{"I32", 4, std::nullopt},    FormatDtype{"U32", 4, std::nullopt},
-    FormatDtype{"I16", 2, std::nullopt},    FormatDtype{"U16", 2, std::nullopt},
-    FormatDtype{"I8", 1, std::nullopt},     FormatDtype{"F8_E4M3", 1, std::nullopt},
+    FormatDtype{"F64", 8, DType::f64},       FormatDtype{"F32", 4, DType::f32},
+    FormatDtype{"BF16", 2, DType::bf16},     FormatDtype{"F16", 2, DType::f16},
+    FormatDtype{"BOOL", 1, DType::boolean},  FormatDtype{"U8", 1, DType::u8},
+    FormatDtype{"I64", 8, std::nullopt},     FormatDtype{"U64", 8, std::nullopt},
+    FormatDtype{"I32", 4, std::nullopt},     FormatDtype{"U32", 4, std::nullopt},
+    FormatDtype{"I16", 2, std::nullopt},     FormatDtype{"U16", 2, std::nullopt},
+    FormatDtype{"I8", 1, std::nullopt},      FormatDtype{"F8_E4M3", 1, std::nullopt},
     FormatDtype{"F8_E5M2", 1, std::nullopt},
 };
 
@@ -67,8 +67,10 @@ Json parse_header(const std::string& text, const std::string& path) {
     std::vector<std::set<std::string>> names(1);
     const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
         if (depth > nesting_limit) {
-            throw Failure(fmt::format("{}: header is nested deeper than {} levels, must be {{name: {{dtype, shape, "
-                                      "data_offsets}}}}", path, nesting_limit));
+            throw Failure(
+                fmt::format("{}: header is nested deeper than {} levels, must be {{name: {{dtype, shape, "
+                            "data_offsets}}}}",
+                            path, nesting_limit));
         }
         const auto level = static_cast<std::size_t>(depth);
         if (event == Json::parse_event_t::object_start) {
@@ -78,7 +80,8 @@ Json parse_header(const std::string& text, const std::string& path) {
             const std::string name = parsed.get<std::string>();
             if (names.size() <= level) names.resize(level + 1);
             if (!names[level].insert(name).second) {
-                throw Failure(fmt::format("{}: {}: named twice in the header, must be named once", path, shown(parsed)));
+                throw Failure(
+                    fmt::format("{}: {}: named twice in the header, must be named once", path, shown(parsed)));
             }
         }
         return true;
@@ -103,7 +106,8 @@ std::optional<std::uint64_t> as_count(const Json& value) {
 /// Everything about one entry that can be judged without the others.
 SafetensorsFile::Entry parse_entry(const Json& stated, const std::string& where, std::uint64_t data_bytes) {
     if (!stated.is_object()) {
-        throw Failure(fmt::format("{}: {}, must be an object with dtype, shape and data_offsets", where, shown(stated)));
+        throw Failure(
+            fmt::format("{}: {}, must be an object with dtype, shape and data_offsets", where, shown(stated)));
     }
     for (const char* key : {"dtype", "shape", "data_offsets"}) {
         if (!stated.contains(key)) throw Failure(fmt::format("{}: {} is absent, must be given", where, key));
@@ -126,7 +130,8 @@ SafetensorsFile::Entry parse_entry(const Json& stated, const std::string& where,
     for (const Json& extent : shape) {
         const auto count = as_count(extent);
         if (!count || *count > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-            throw Failure(fmt::format("{}: shape is {}, extents must be integers from 0 to 2^63 - 1", where, shown(shape)));
+            throw Failure(
+                fmt::format("{}: shape is {}, extents must be integers from 0 to 2^63 - 1", where, shown(shape)));
         }
         entry.shape.push_back(static_cast<std::int64_t>(*count));
         if (__builtin_mul_overflow(bytes, *count, &bytes)) {
@@ -288,10 +293,10 @@ void SafetensorsFile::read_header() {
     // 4 Every entry makes sense on its own.
     for (const auto& [name, stated] : header.items()) {
         if (name == "__metadata__") {
-            const bool texts = stated.is_object() && std::all_of(stated.begin(), stated.end(), [](const Json& value) {
-                                   return value.is_string();
-                               });
-            if (!texts) throw Failure(fmt::format("{}: __metadata__ is {}, must map text to text", path_, shown(stated)));
+            const bool texts = stated.is_object() && std::all_of(stated.begin(), stated.end(),
+                                                                 [](const Json& value) { return value.is_string(); });
+            if (!texts)
+                throw Failure(fmt::format("{}: __metadata__ is {}, must map text to text", path_, shown(stated)));
             continue;
         }
         entries_.emplace(name, parse_entry(stated, at(name), data_bytes_));

@@ -34,10 +34,10 @@ namespace fascore::cli {
 class SafetensorsFile {
   public:
     struct Entry {
-        std::string dtype_name;       ///< as the file says
-        std::optional<DType> dtype;   ///< absent: of the format, but not loadable
+        std::string dtype_name;      ///< as the file says
+        std::optional<DType> dtype;  ///< absent: of the format, but not loadable
         std::vector<std::int64_t> shape;
-        std::uint64_t begin = 0;      ///< in data
+        std::uint64_t begin = 0;  ///< in data
         std::uint64_t end = 0;
     };
 

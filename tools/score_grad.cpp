@@ -32,13 +32,15 @@ void add_options(CLI::App& command, Options& options) {
         ->type_name("OUT");
     command.add_flag("--with-inputs", options.with_inputs,
                      "Write the problem's own tensors too, so that OUT is a problem file itself");
-    command.add_flag("--plan", options.plan, "Print the plan (tiles, skipped share, workspace, ISA, kernel), run nothing");
+    command.add_flag("--plan", options.plan,
+                     "Print the plan (tiles, skipped share, workspace, ISA, kernel), run nothing");
 }
 
 /// Results and, where wanted, inputs into the output file, whole or not at all.
 void write(const Options& options, const Problem& problem, std::vector<const HostTensor*> tensors) {
     if (options.with_inputs) {
-        for (const HostTensor* tensor : {&problem.query, &problem.key, &problem.value, &problem.dy, &problem.atten_mask}) {
+        for (const HostTensor* tensor :
+             {&problem.query, &problem.key, &problem.value, &problem.dy, &problem.atten_mask}) {
             if (tensor->present()) tensors.push_back(tensor);
         }
     }

@@ -53,10 +53,11 @@ std::vector<SuiteRow> parse_suite(std::string_view text, const std::string& sour
         const std::string where = fmt::format("{}:{}", source, number);
         const std::string name(line.substr(0, line.find_first_of(blanks)));
         if (!is_name(name)) {
-            throw Failure(fmt::format("{}: name is {}, must be letters, digits, '_', '-' and '.', before the problem", where,
-                                      name));
+            throw Failure(fmt::format("{}: name is {}, must be letters, digits, '_', '-' and '.', before the problem",
+                                      where, name));
         }
-        if (!names.insert(name).second) throw Failure(fmt::format("{}: name is {}, must be given once a file", where, name));
+        if (!names.insert(name).second)
+            throw Failure(fmt::format("{}: name is {}, must be given once a file", where, name));
         rows.push_back({name, parse_problem_line(line.substr(name.size()), where)});
         if (rows.back().problem.input.empty() && rows.back().problem.shape.empty()) {
             throw Failure(fmt::format("{}: {}: problem is absent, must be a file or --shape", where, name));
@@ -72,7 +73,8 @@ std::vector<SuiteRow> read_suite(const std::string& request) {
     const std::string beside_sources = fmt::format("{}/{}.txt", suite_directory, name);
     const bool is_path = name.find('/') != std::string::npos || std::filesystem::exists(name, ignored);
     if (!is_path || request.empty()) {
-        if (std::filesystem::exists(beside_sources, ignored)) return parse_suite(read_text(beside_sources), beside_sources);
+        if (std::filesystem::exists(beside_sources, ignored))
+            return parse_suite(read_text(beside_sources), beside_sources);
         if (name == "standard") return parse_suite(standard_suite, "standard (built in)");
     }
     return parse_suite(read_text(request), request);
@@ -87,9 +89,8 @@ std::vector<SuiteRow> select_rows(std::vector<SuiteRow> rows, const std::vector<
             throw Failure(fmt::format("--only: {}, must be one of {}", name, known));
         }
     }
-    std::erase_if(rows, [&](const SuiteRow& row) {
-        return std::find(names.begin(), names.end(), row.name) == names.end();
-    });
+    std::erase_if(rows,
+                  [&](const SuiteRow& row) { return std::find(names.begin(), names.end(), row.name) == names.end(); });
     return rows;
 }
 

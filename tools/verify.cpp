@@ -53,8 +53,8 @@ GradientResult read_gradients(const std::string& path, const Problem& problem) {
                                       name(tensor.dtype())));
         }
         if (tensor.shape() != wanted.shape()) {
-            throw Failure(fmt::format("{}: {}: shape is {}, must be {}", path, wanted.name(), shape_text(tensor.shape()),
-                                      shape_text(wanted.shape())));
+            throw Failure(fmt::format("{}: {}: shape is {}, must be {}", path, wanted.name(),
+                                      shape_text(tensor.shape()), shape_text(wanted.shape())));
         }
         file.load(tensor);
         return tensor;
@@ -75,7 +75,8 @@ std::vector<Row> forward_rows(const Problem& problem, const Budget& budget) {
 }
 
 std::vector<Row> gradient_rows(const Options& options, Problem& problem, Budget budget) {
-    const BackwardInputs given = problem.backward_inputs();  // before complete_forward(): what the file brought, no more
+    const BackwardInputs given =
+        problem.backward_inputs();  // before complete_forward(): what the file brought, no more
     GradientResult ours;
     if (options.gradients.empty()) {
         complete_forward(problem);
@@ -94,15 +95,18 @@ std::vector<Row> gradient_rows(const Options& options, Problem& problem, Budget 
     return rows;
 }
 
+std::string ulp_text(double ulp) { return ulp < 1e5 ? fmt::format("{:.2f}", ulp) : fmt::format("{:.2e}", ulp); }
+
 void print_row(const Row& row) {
-    fmt::print("{:<14} {:>10.3e} {:>10.3e} {:>9.2f}  |{:>10.3e} {:>10.3e} {:>9.2f}  {}\n", row.output, row.ours.max_abs,
-               row.ours.relative_frobenius, row.ours.ulp, row.plain.max_abs, row.plain.relative_frobenius, row.plain.ulp,
-               row.right ? "ok" : "WORSE");
+    fmt::print("{:<14} {:>10.3e} {:>10.3e} {:>9}  |{:>10.3e} {:>10.3e} {:>9}  {}\n", row.output, row.ours.max_abs,
+               row.ours.relative_frobenius, ulp_text(row.ours.ulp), row.plain.max_abs, row.plain.relative_frobenius,
+               ulp_text(row.plain.ulp), row.right ? "ok" : "WORSE");
 }
 
 int verify(Options options) {
     // A drawn problem has no IN: the one file named is then GRADS.
-    if (!options.problem.shape.empty() && options.gradients.empty()) std::swap(options.problem.input, options.gradients);
+    if (!options.problem.shape.empty() && options.gradients.empty())
+        std::swap(options.problem.input, options.gradients);
     Problem problem = describe(options.problem, Needs::gradient);
     if (const auto warning = warning_of(options.problem, problem)) fmt::print(stderr, "fascore: {}\n", *warning);
     (void)plan_gradient_of(problem);  // the library's refusal, before anything is read
@@ -118,8 +122,8 @@ int verify(Options options) {
     fmt::print("{}\n", problem.text());
     fmt::print("{:<14} {:^31}  |{:^31}\n", "", fmt::format("{}, against float64", judged),
                fmt::format("plain {}, against float64", name(problem.dtype)));
-    fmt::print("{:<14} {:>10} {:>10} {:>9}  |{:>10} {:>10} {:>9}  {} <= plain\n", "output", "max abs", "rel Frob", "ulp",
-               "max abs", "rel Frob", "ulp", judged);
+    fmt::print("{:<14} {:>10} {:>10} {:>9}  |{:>10} {:>10} {:>9}  {} <= plain\n", "output", "max abs", "rel Frob",
+               "ulp", "max abs", "rel Frob", "ulp", judged);
     bool right = true;
     for (const Row& row : rows) {
         print_row(row);
@@ -148,7 +152,8 @@ Exit status 1 when an output is worse. The reference takes O(S1*S2) time, the pl
 
 void add_verify(CLI::App& parent, Work& chosen) {
     const auto options = std::make_shared<Options>();
-    CLI::App* command = parent.add_subcommand("verify", "Errors against the float64 reference, beside a plain evaluation's");
+    CLI::App* command =
+        parent.add_subcommand("verify", "Errors against the float64 reference, beside a plain evaluation's");
     add_problem_options(*command, options->problem);
     command->add_option("GRADS", options->gradients, "safetensors file whose dq, dk and dv are judged instead of ours");
     command->footer(examples);

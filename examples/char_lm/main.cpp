@@ -61,8 +61,11 @@ void print_sample(Model<float>& model, const Text& text, const Options& options)
 }
 
 int run(const Options& options) {
+    if (options.check) {
+        set_threads(1);
+        return check_gradients(options.seed) ? 0 : 1;
+    }
     set_threads(options.threads);
-    if (options.check) return check_gradients(options.seed, options.threads) ? 0 : 1;
 
     const std::vector<fs::path> files = find_text_files(options.paths);
     const Text text(files);

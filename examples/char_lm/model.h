@@ -22,7 +22,7 @@ namespace char_lm {
 
 struct ModelConfig {
     Index V = 0;    ///< characters in the vocabulary
-    Index S = 256;  ///< longest context
+    Index S = 128;  ///< longest context
     Index C = 128;  ///< width, a multiple of N
     Index N = 4;    ///< heads
     Index L = 4;    ///< blocks

@@ -15,8 +15,8 @@ struct Options {
     std::vector<std::string> paths;
     double seconds = 60;
     Index steps = 0;
-    Index batch = 8, context = 256, width = 128, heads = 4, blocks = 4;
-    double rate = 4e-3;
+    Index batch = 8, context = 128, width = 128, heads = 4, blocks = 4;
+    double rate = 3e-3;
     Index warmup = 30;
     std::uint64_t seed = 1;
     int threads = 0;

@@ -2,6 +2,7 @@
 //
 // The part of info.h that needs the kernels: instruction sets and the core's peak.
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "fascore/info.h"
@@ -11,24 +12,25 @@ namespace fascore {
 
 namespace {
 
-// Best rate of several short bursts: the peak is what the core can do, and anything else that ran meanwhile only
-// lowers a burst.
+// Median rate of short bursts. Not the best one: a run that is compared with it meets the same interruptions, and its
+// own figure is a median too.
 double burst_peak(double (*peak)(std::int64_t)) {
     using Clock = std::chrono::steady_clock;
-    const auto rate = [&](std::int64_t rounds) {
+    double operations = 0;
+    const auto seconds = [&](std::int64_t rounds) {
         const auto start = Clock::now();
-        const double operations = peak(rounds);
-        return operations / std::chrono::duration<double>(Clock::now() - start).count() * 1e-9;
+        operations = peak(rounds);
+        return std::chrono::duration<double>(Clock::now() - start).count();
     };
     std::int64_t rounds = 1000;
-    for (auto took = 0.0; took < 4e-3 && rounds < (std::int64_t{1} << 40); rounds *= 2) {
-        const auto start = Clock::now();
-        peak(rounds);
-        took = std::chrono::duration<double>(Clock::now() - start).count();
+    while (seconds(rounds) < 4e-3 && rounds < (std::int64_t{1} << 40)) rounds *= 2;
+    std::array<double, 15> rates{};
+    for (double& rate : rates) {
+        const double took = seconds(rounds);
+        rate = operations / took * 1e-9;
     }
-    double best = 0;
-    for (int burst = 0; burst < 10; ++burst) best = std::max(best, rate(rounds));
-    return best;
+    std::sort(rates.begin(), rates.end());
+    return rates[rates.size() / 2];
 }
 
 }  // namespace

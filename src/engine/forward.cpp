@@ -14,6 +14,7 @@
 // causal rule the last rows have most to do, and starting with them leaves no long task for the end.
 //
 // The sign of a negative scale goes into the packed query, so that the pass may take the maximum before it scales.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -32,6 +33,11 @@ constexpr double invalid_row = 3.402823466385288598e38;  // FLT_MAX: the statist
 
 void write_statistic(const Statistic& statistic, std::int64_t b, std::int64_t n, std::int64_t s, double value) {
     if (!statistic.wanted) return;
+    if (statistic.dtype == DType::f32 && statistic.stride.d == 1) {
+        auto* row = reinterpret_cast<float*>(address(statistic, b, n, s, 0));
+        std::fill_n(row, statistic.copies, static_cast<float>(value));
+        return;
+    }
     for (std::int64_t copy = 0; copy < statistic.copies; ++copy) {
         store_scalar(address(statistic, b, n, s, copy), statistic.dtype, value);
     }

@@ -18,7 +18,7 @@ namespace fascore {
 
 namespace {
 
-constexpr std::int64_t budget_bytes = 640 * 1024;
+constexpr std::int64_t budget_bytes = 2000 * 1024;
 
 std::int64_t touched_bytes(Direction direction, const KernelShape& shape, std::int64_t Br, std::int64_t Bc,
                            std::int64_t D, std::int64_t Dv) {

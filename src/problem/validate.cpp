@@ -56,11 +56,11 @@ std::string text(DType dtype) {
     return known == "unknown" ? "value " + text(static_cast<std::int64_t>(dtype)) : std::string(known);
 }
 
-// "[2, 4, 5, 8]"
+// "[2, 4, 5, 8]"; a rank that is not one shows what there is.
 template <class Extents>
 std::string shape_text(const Extents& extents, int rank) {
     std::string words = "[";
-    for (int axis = 0; axis < rank; ++axis) {
+    for (int axis = 0; axis < std::min(rank, static_cast<int>(extents.size())); ++axis) {
         if (axis > 0) words += ", ";
         words += text(std::int64_t{extents[static_cast<std::size_t>(axis)]});
     }
@@ -285,7 +285,7 @@ Status Validator::later_versions(const ConstTensorView& pse) const {
     if (p.softcap != 0.0) {
         return refuse("softcap", "given " + text(p.softcap), "must be 0 (a soft cap is not in this version)");
     }
-    if (pse.present()) {
+    if (given(pse)) {
         return refuse("pse", "shape is " + shape_text(pse.shape, pse.rank),
                       "must be absent (position bias is not in this version)");
     }

@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 
+#include "fascore/attention.h"
+
 namespace fascore {
 namespace {
 

@@ -173,7 +173,9 @@ TEST_P(Cases, NUM_08_large_negative_f16_inputs) {
             EXPECT_TRUE(out >= low - ulp(low, f16) && out <= high + ulp(high, f16)) << out;
         }
     }
-    expect_i2(s, got, 2 * unit_roundoff(f16));  // P and dv are each rounded once
+    // P and dv are each rounded once; and a maximum of 10^6 stored in f32 may be off by half an ulp (0.06), which every P
+    // of its row inherits as a factor.
+    expect_i2(s, got, 2 * unit_roundoff(f16) + std::expm1(0.5 * ulp(got.softmax_max.max_abs(), f32)));
 }
 
 TEST_P(Cases, NUM_10_rounding_is_not_biased) {

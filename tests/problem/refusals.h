@@ -230,6 +230,8 @@ inline const Refusal<ForwardCall> forward_refusals[] = {
      "attention_out: stride of axis 2 is 0, elements of an output must not share an address"},
     {"attention_out_strides_alike", [](ForwardCall& c) { c.out.attention_out.stride[1] = 60; },
      "attention_out: strides are [60, 60, 3, 1], elements of an output must not share an address"},
+    {"attention_out_strides_opposite", [](ForwardCall& c) { c.out.attention_out.stride[1] = -60; },
+     "attention_out: strides are [60, -60, 3, 1], elements of an output must not share an address"},
     {"softmax_max_shape", [](ForwardCall& c) { reshape(c.out.softmax_max, {2, 5, 4, 8}); },
      "softmax_max: shape is [2, 5, 4, 8], must be [2, 4, 5, 8], [2, 4, 5, 1] or [2, 4, 5]"},
     {"softmax_sum_rank", [](ForwardCall& c) { reshape(c.out.softmax_sum, {40}); },

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "problem/refusals.h"
@@ -45,6 +47,25 @@ void expect_all_refused(const test::Refusal<Call> (&table)[Count]) {
 
 TEST(Refusals, ForwardByText) { expect_all_refused(test::forward_refusals); }
 TEST(Refusals, BackwardByText) { expect_all_refused(test::backward_refusals); }
+
+// docs/errors.md is what a person looks a text up in.
+TEST(Refusals, AreAllInTheDocumentation) {
+    std::ifstream file(FASCORE_SOURCE_DIR "/docs/errors.md");
+    ASSERT_TRUE(file.is_open());
+    const std::string page{std::istreambuf_iterator<char>(file), {}};
+    const auto expect_listed = [&](const char* text) {
+        std::string entry = "`";
+        entry.append(text).append("`");
+        EXPECT_NE(page.find(entry), std::string::npos) << text;
+    };
+    for (const auto& row : test::forward_refusals) expect_listed(row.text);
+    // Rows that stand for a rule of the forward need no entry of their own.
+    bool own = false;
+    for (const auto& row : test::backward_refusals) {
+        own = own || std::string_view(row.name) == "dy_absent";
+        if (own) expect_listed(row.text);
+    }
+}
 
 TEST(Refusals, TheValidCallIsValid) {
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {

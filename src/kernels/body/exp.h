@@ -41,28 +41,32 @@ struct ExpConstants<F64> {
     static constexpr double highest = 710.0;
 };
 
-template <class F>
-inline typename F::V exp_vector(typename F::V x) {
+/// Whether arguments above 0 can come: only with statistics that are not the row's own, so only in the backward pass.
+enum class Above : std::uint8_t { never, possible };
+
+/// e^x in the lanes of `keep`, 0 elsewhere.
+template <class F, Above above>
+inline typename F::V exp_vector(typename F::V x, typename F::M keep) {
     using K = ExpConstants<F>;
     using V = typename F::V;
     constexpr typename F::Scalar c = F::polynomial_factor;
-    // The larger arguments only come with statistics that are not the row's own; the minimum keeps n in range.
-    const V clamped = F::min(F::set1(K::highest), x);
-    const V t = F::fma(clamped, F::set1(K::log2e), F::set1(F::magic));
+    const typename F::M lanes = F::both(keep, F::not_less(x, F::set1(K::lowest)));
+    if constexpr (above == Above::possible) x = F::min(F::set1(K::highest), x);  // keeps n in range; NaN passes
+    const V t = F::fma(x, F::set1(K::log2e), F::set1(F::magic));
     const V n = F::sub(t, F::set1(F::magic));
-    V r = F::fnma(n, F::set1(K::ln2_high), clamped);
+    V r = F::fnma(n, F::set1(K::ln2_high), x);
     r = F::fnma(n, F::set1(K::ln2_low), r);
     V q = F::set1(c * K::q[K::degree - 1]);
 #pragma GCC unroll 16
     for (int i = K::degree - 2; i >= 0; --i) q = F::fma(q, r, F::set1(c * K::q[i]));
     q = F::fma(q, r, F::set1(c));
     q = F::fma(q, r, F::set1(c));
-    return F::keep(F::not_less(x, F::set1(K::lowest)), F::power(q, n, t));
+    return F::power(lanes, q, n, t);
 }
 
 template <class F>
 void exp_array(const void* x, void* y, std::int64_t n) {
     const auto* in = static_cast<const typename F::Scalar*>(x);
     auto* out = static_cast<typename F::Scalar*>(y);
-    for (std::int64_t i = 0; i < n; i += F::lanes) F::store(out + i, exp_vector<F>(F::load(in + i)));
+    for (std::int64_t i = 0; i < n; i += F::lanes) F::store(out + i, exp_vector<F, Above::possible>(F::load(in + i), F::mask_all()));
 }

@@ -37,23 +37,33 @@ struct FromF64 {
     static F::V load(const Source* p) { return F64::load(p); }
 };
 
-// One contiguous row: `columns` elements converted and signed, zeros up to `ld`.
+// One contiguous row: `columns` elements converted and signed, zeros up to `ld`. Returns 1 when one was NaN or Inf:
+// x − x is 0 for finite x and NaN otherwise, and NaN stays in a sum.
 template <class From>
-void convert_row(const void* row, typename From::F::Scalar* dst, std::int64_t columns, std::int64_t ld,
+std::uint8_t convert_row(const void* row, typename From::F::Scalar* dst, std::int64_t columns, std::int64_t ld,
                  typename From::F::V sign) {
     using F = typename From::F;
     using Source = typename From::Source;
     const auto* src = static_cast<const Source*>(row);
+    typename F::V bad = F::zero();
     std::int64_t c = 0;
-    for (; c + F::lanes <= columns; c += F::lanes) F::store(dst + c, F::mul(From::load(src + c), sign));
+    for (; c + F::lanes <= columns; c += F::lanes) {
+        const typename F::V x = From::load(src + c);
+        bad = F::add(bad, F::sub(x, x));
+        F::store(dst + c, F::mul(x, sign));
+    }
     if (c < columns) {
         Source padded[F::lanes] = {};
         std::memcpy(padded, src + c, static_cast<std::size_t>(columns - c) * sizeof(Source));
         typename F::Scalar tail[F::lanes];
-        F::store(tail, F::mul(From::load(padded), sign));
+        const typename F::V x = From::load(padded);
+        bad = F::add(bad, F::sub(x, x));
+        F::store(tail, F::mul(x, sign));
         for (std::int64_t t = 0; c < columns; ++c, ++t) dst[c] = tail[t];
     }
     for (; c < ld; ++c) dst[c] = 0;
+    const typename F::Scalar sum = F::sum(bad);
+    return sum != sum ? 1 : 0;
 }
 
 inline std::int64_t element_bytes(Element element) {
@@ -74,34 +84,23 @@ inline const void* contiguous_row(const char* src, std::int64_t column_stride, s
 }
 
 template <class F>
-void convert_row_from(const void* row, Element element, typename F::Scalar* dst, std::int64_t columns, std::int64_t ld,
+std::uint8_t convert_row_from(const void* row, Element element, typename F::Scalar* dst, std::int64_t columns, std::int64_t ld,
                       typename F::V sign);
 
 template <>
-inline void convert_row_from<F32>(const void* row, Element element, float* dst, std::int64_t columns, std::int64_t ld,
+inline std::uint8_t convert_row_from<F32>(const void* row, Element element, float* dst, std::int64_t columns, std::int64_t ld,
                                   F32::V sign) {
     switch (element) {
-        case Element::bf16: convert_row<FromBf16>(row, dst, columns, ld, sign); break;
-        case Element::f16: convert_row<FromF16>(row, dst, columns, ld, sign); break;
-        default: convert_row<FromF32>(row, dst, columns, ld, sign); break;
+        case Element::bf16: return convert_row<FromBf16>(row, dst, columns, ld, sign);
+        case Element::f16: return convert_row<FromF16>(row, dst, columns, ld, sign);
+        default: return convert_row<FromF32>(row, dst, columns, ld, sign);
     }
 }
 
 template <>
-inline void convert_row_from<F64>(const void* row, Element /*f64 is the only source*/, double* dst,
+inline std::uint8_t convert_row_from<F64>(const void* row, Element /*f64 is the only source*/, double* dst,
                                   std::int64_t columns, std::int64_t ld, F64::V sign) {
-    convert_row<FromF64>(row, dst, columns, ld, sign);
-}
-
-/// x − x is 0 for finite x and NaN otherwise.
-template <class T>
-std::uint8_t has_nonfinite(const T* row, std::int64_t count) {
-    T bad = 0;
-    for (std::int64_t c = 0; c < count; ++c) {
-        const T difference = row[c] - row[c];
-        bad = bad != difference ? difference : bad;
-    }
-    return bad != bad ? 1 : 0;
+    return convert_row<FromF64>(row, dst, columns, ld, sign);
 }
 
 template <class F>
@@ -112,9 +111,9 @@ void load_rows(const LoadArgs& args) {
     const typename F::V sign = F::set1(args.negate ? -1 : 1);
     for (std::int64_t r = 0; r < args.rows; ++r, dst += args.ld) {
         const char* src = static_cast<const char*>(args.src) + r * args.row_stride * bytes;
-        convert_row_from<F>(contiguous_row(src, args.column_stride, args.columns, bytes, buffer), args.element, dst,
-                            args.columns, args.ld, sign);
-        if (args.nonfinite != nullptr) args.nonfinite[r] = has_nonfinite(dst, args.columns);
+        const void* row = contiguous_row(src, args.column_stride, args.columns, bytes, buffer);
+        const std::uint8_t bad = convert_row_from<F>(row, args.element, dst, args.columns, args.ld, sign);
+        if (args.nonfinite != nullptr) args.nonfinite[r] = bad;
     }
     for (std::int64_t r = args.rows; r < args.padded_rows; ++r, dst += args.ld) {
         std::memset(dst, 0, static_cast<std::size_t>(args.ld) * sizeof *dst);

@@ -44,70 +44,102 @@ inline Span row_columns(const Span* spans, std::int64_t row, std::int32_t column
     return span.begin < span.end ? span : Span{0, 0};
 }
 
-/// How P leaves the forward pass: `Target::store(p, vector)` writes F::lanes elements.
+/// The largest visible score of a row, −inf when there is none.
+template <class F>
+inline typename F::Scalar largest_score(const typename F::Scalar* s, const std::uint16_t* bits, Span columns) {
+    using V = typename F::V;
+    V largest = minus_infinity<F>();
+    V other = largest;
+    std::int64_t c = columns.begin;
+    if (bits != nullptr) {
+        for (; c < columns.end; c += F::lanes) {
+            largest = F::max(largest, F::blend(visible_lanes<F>(bits, c), F::load(s + c), minus_infinity<F>()));
+        }
+        return F::maximum(largest);
+    }
+    for (; c + 2 * F::lanes <= columns.end; c += 2 * F::lanes) {
+        largest = F::max(largest, F::load(s + c));
+        other = F::max(other, F::load(s + c + F::lanes));
+    }
+    for (; c < columns.end; c += F::lanes) largest = F::max(largest, F::load(s + c));
+    return F::maximum(F::max(largest, other));
+}
+
+inline bool sees_any(const std::uint16_t* bits, Span columns) {
+    if (bits == nullptr) return columns.begin < columns.end;
+    for (std::int64_t c = columns.begin; c < columns.end; c += 16) {
+        if (bits[c / 16] != 0) return true;
+    }
+    return false;
+}
+
+/// How P leaves the forward pass: `Target::store(p, vector)` writes F::lanes elements. Rows go in groups of 16, so that
+/// the running statistics are updated in vectors and no row waits for its own maximum.
 template <class F, class Target>
 void softmax_forward(const SoftmaxForwardArgs& args) {
     using V = typename F::V;
     using Scalar = typename F::Scalar;
     using Element = typename Target::Element;
-    const V scale = F::set1(static_cast<Scalar>(args.scale));
+    constexpr std::int64_t group = 16;
+    const auto scale = static_cast<Scalar>(args.scale);
     auto* row_max = static_cast<Scalar*>(args.row_max);
     auto* row_sum = static_cast<Scalar*>(args.row_sum);
     auto* row_rescale = static_cast<Scalar*>(args.row_rescale);
-    for (std::int64_t r = 0; r < args.rows; ++r) {
-        const auto* s = static_cast<const Scalar*>(args.s) + r * args.lds;
-        auto* p = static_cast<Element*>(args.p) + r * args.ldp;
-        const std::uint16_t* bits = args.visible == nullptr ? nullptr : args.visible + r * args.row_words;
-        const Span columns = row_columns(args.column_span, r, args.columns);
+    for (std::int64_t first = 0; first < args.rows; first += group) {
+        const std::int64_t count = args.rows - first < group ? args.rows - first : group;
+        Scalar old_max[group] = {};
+        Scalar new_max[group] = {};
+        Scalar drop[group] = {};  // old maximum − new maximum; 0 for rows that see nothing here
+        bool seen[group] = {};
 
-        // 1. The largest visible score.
-        V largest = minus_infinity<F>();
-        V largest2 = largest;
-        bool any = bits == nullptr && columns.begin < columns.end;
-        if (bits == nullptr) {
-            std::int64_t c = columns.begin;
-            for (; c + 2 * F::lanes <= columns.end; c += 2 * F::lanes) {
-                largest = F::max(largest, F::load(s + c));
-                largest2 = F::max(largest2, F::load(s + c + F::lanes));
-            }
-            for (; c < columns.end; c += F::lanes) largest = F::max(largest, F::load(s + c));
-        } else {
+        // 1. Maxima.
+        for (std::int64_t i = 0; i < count; ++i) {
+            const std::int64_t r = first + i;
+            const std::uint16_t* bits = args.visible == nullptr ? nullptr : args.visible + r * args.row_words;
+            const Span columns = row_columns(args.column_span, r, args.columns);
+            const auto* s = static_cast<const Scalar*>(args.s) + r * args.lds;
+            old_max[i] = row_max[r];
+            new_max[i] = old_max[i];
+            seen[i] = sees_any(bits, columns);
+            if (!seen[i]) continue;
+            const Scalar tile_max = largest_score<F>(s, bits, columns) * scale;
+            new_max[i] = old_max[i] > tile_max ? old_max[i] : tile_max;
+            drop[i] = new_max[i] == old_max[i] ? 0 : old_max[i] - new_max[i];
+        }
+
+        // 2. Weights and their sums.
+        Scalar sums[group] = {};
+        for (std::int64_t i = 0; i < count; ++i) {
+            const std::int64_t r = first + i;
+            const std::uint16_t* bits = args.visible == nullptr ? nullptr : args.visible + r * args.row_words;
+            Span columns = row_columns(args.column_span, r, args.columns);
+            if (!seen[i]) columns = Span{0, 0};
+            const auto* s = static_cast<const Scalar*>(args.s) + r * args.lds;
+            auto* p = static_cast<Element*>(args.p) + r * args.ldp;
+            const V max = F::set1(new_max[i]);
+            V sum = F::zero();
+            for (std::int64_t c = 0; c < columns.begin; c += F::lanes) Target::store(p + c, F::zero());
             for (std::int64_t c = columns.begin; c < columns.end; c += F::lanes) {
-                any = any || bits[c / 16] != 0;
-                largest = F::max(largest, F::blend(visible_lanes<F>(bits, c), F::load(s + c), minus_infinity<F>()));
+                const typename F::M lanes = bits == nullptr ? F::mask_all() : visible_lanes<F>(bits, c);
+                const V x = F::mul(F::load(s + c), F::set1(scale));
+                const V weight = exp_vector<F, Above::never>(F::sub(x, max), lanes);
+                sum = F::add(sum, weight);
+                Target::store(p + c, weight);
             }
+            for (std::int64_t c = columns.end; c < args.columns; c += F::lanes) Target::store(p + c, F::zero());
+            sums[i] = F::sum(sum);
         }
-        if (!any) {
-            for (std::int64_t c = 0; c < args.columns; c += F::lanes) Target::store(p + c, F::zero());
-            row_rescale[r] = 1;
-            continue;
-        }
-        const Scalar tile_max = F::maximum(F::max(largest, largest2)) * static_cast<Scalar>(args.scale);
-        const Scalar old_max = row_max[r];
-        const Scalar new_max = old_max > tile_max ? old_max : tile_max;
-
-        // 2. Weights and their sum.
-        const V max = F::set1(new_max);
-        V sum = F::zero();
-        for (std::int64_t c = 0; c < columns.begin; c += F::lanes) Target::store(p + c, F::zero());
-        for (std::int64_t c = columns.begin; c < columns.end; c += F::lanes) {
-            V weight = exp_vector<F>(F::sub(F::mul(F::load(s + c), scale), max));
-            if (bits != nullptr) weight = F::keep(visible_lanes<F>(bits, c), weight);
-            sum = F::add(sum, weight);
-            Target::store(p + c, weight);
-        }
-        for (std::int64_t c = columns.end; c < args.columns; c += F::lanes) Target::store(p + c, F::zero());
 
         // 3. The running statistics.
-        Scalar rescale = 1;
-        if (new_max != old_max) {
-            Scalar lane[F::lanes];
-            F::store(lane, exp_vector<F>(F::set1(old_max - new_max)));
-            rescale = lane[0];
+        Scalar rescale[group];
+        for (std::int64_t i = 0; i < group; i += F::lanes) {
+            F::store(rescale + i, exp_vector<F, Above::never>(F::load(drop + i), F::mask_all()));
         }
-        row_max[r] = new_max;
-        row_rescale[r] = rescale;
-        row_sum[r] = row_sum[r] * rescale + F::sum(sum);
+        for (std::int64_t i = 0; i < count; ++i) {
+            row_max[first + i] = new_max[i];
+            row_rescale[first + i] = rescale[i];
+            row_sum[first + i] = row_sum[first + i] * rescale[i] + sums[i];
+        }
     }
 }
 
@@ -132,9 +164,11 @@ struct RowStatistics {
 
 template <class F>
 inline void gradient_of_scores(typename F::V s, typename F::V dp, typename F::V scale, const RowStatistics<F>& row,
-                               typename F::V& p, typename F::V& ds) {
-    p = F::mul(exp_vector<F>(F::sub(F::mul(s, scale), row.max)), row.inverse);
-    ds = F::mul(p, F::sub(dp, row.delta));
+                               typename F::M lanes, typename F::V& p, typename F::V& ds) {
+    // Both products keep to the visible lanes: a hidden row's statistics, or dp, may be anything.
+    const typename F::V weight = exp_vector<F, Above::possible>(F::sub(F::mul(s, scale), row.max), lanes);
+    p = F::mul_keep(lanes, weight, row.inverse);
+    ds = F::mul_keep(lanes, p, F::sub(dp, row.delta));
 }
 
 /// P over s and dS over dp, in place (f32, f64).
@@ -157,12 +191,8 @@ void softmax_backward(const SoftmaxBackwardArgs& args) {
             }
             V p;
             V ds;
-            gradient_of_scores<F>(F::load(s + c), F::load(dp + c), scale, row, p, ds);
-            if (bits != nullptr) {
-                const typename F::M lanes = visible_lanes<F>(bits, c);
-                p = F::keep(lanes, p);
-                ds = F::keep(lanes, ds);
-            }
+            const typename F::M lanes = bits == nullptr ? F::mask_all() : visible_lanes<F>(bits, c);
+            gradient_of_scores<F>(F::load(s + c), F::load(dp + c), scale, row, lanes, p, ds);
             F::store(s + c, p);
             F::store(dp + c, ds);
         }

@@ -40,16 +40,10 @@ void softmax_backward_bf16(const SoftmaxBackwardArgs& args) {
             V d0 = F::zero();
             V d1 = F::zero();
             if (c >= columns.begin && c < columns.end) {
-                gradient_of_scores<F>(F::load(s0 + c), F::load(dp0 + c), scale, row0, p0, d0);
-                gradient_of_scores<F>(F::load(s1 + c), F::load(dp1 + c), scale, row1, p1, d1);
-                if (bits0 != nullptr) {
-                    const F::M lanes0 = visible_lanes<F>(bits0, c);
-                    const F::M lanes1 = visible_lanes<F>(bits1, c);
-                    p0 = F::keep(lanes0, p0);
-                    d0 = F::keep(lanes0, d0);
-                    p1 = F::keep(lanes1, p1);
-                    d1 = F::keep(lanes1, d1);
-                }
+                const F::M lanes0 = bits0 == nullptr ? F::mask_all() : visible_lanes<F>(bits0, c);
+                const F::M lanes1 = bits1 == nullptr ? F::mask_all() : visible_lanes<F>(bits1, c);
+                gradient_of_scores<F>(F::load(s0 + c), F::load(dp0 + c), scale, row0, lanes0, p0, d0);
+                gradient_of_scores<F>(F::load(s1 + c), F::load(dp1 + c), scale, row1, lanes1, p1, d1);
                 if (!paired) {
                     p1 = F::zero();
                     d1 = F::zero();

@@ -2,46 +2,69 @@
 //
 // Results: from accumulators to a user's rows, scaled and rounded once; and the row dot products δ = dy·attention_out.
 
-template <class F>
-void store_vector(void* row, Element element, std::int64_t column, typename F::V x);
+struct ToF32 {
+    using F = F32;
+    using Target = float;
+    static void store(Target* p, F::V x) { F32::store(p, x); }
+};
+struct ToF16 {
+    using F = F32;
+    using Target = std::uint16_t;
+    static void store(Target* p, F::V x) { F32::store_f16(p, x); }
+};
+struct RoundToBf16 {
+    using F = F32;
+    using Target = std::uint16_t;
+    static void store(Target* p, F::V x) { F32::store_bf16(p, x); }
+};
+struct ToF64 {
+    using F = F64;
+    using Target = double;
+    static void store(Target* p, F::V x) { F64::store(p, x); }
+};
 
-template <>
-inline void store_vector<F32>(void* row, Element element, std::int64_t column, F32::V x) {
-    switch (element) {
-        case Element::bf16: F32::store_bf16(static_cast<std::uint16_t*>(row) + column, x); break;
-        case Element::f16: F32::store_f16(static_cast<std::uint16_t*>(row) + column, x); break;
-        default: F32::store(static_cast<float*>(row) + column, x); break;
-    }
-}
-
-template <>
-inline void store_vector<F64>(void* row, Element /*f64 is the only target*/, std::int64_t column, F64::V x) {
-    F64::store(static_cast<double*>(row) + column, x);
-}
-
-template <class F>
-void store_rows(const StoreArgs& args) {
+template <class To>
+void store_rows_to(const StoreArgs& args) {
+    using F = typename To::F;
     using Scalar = typename F::Scalar;
+    using Target = typename To::Target;
     const auto* factor = static_cast<const Scalar*>(args.factor);
-    const std::int64_t bytes = element_bytes(args.element);
     for (std::int64_t r = 0; r < args.rows; ++r) {
         const auto* src = static_cast<const Scalar*>(args.src) + r * args.ld;
+        auto* dst = static_cast<Target*>(args.dst) + r * args.row_stride;
         const typename F::V f = F::set1(factor[r * args.factor_step]);
-        char* dst = static_cast<char*>(args.dst) + r * args.row_stride * bytes;
-        for (std::int64_t c = 0; c < args.columns; c += F::lanes) {
-            const typename F::V x = args.divide ? F::div(F::load(src + c), f) : F::mul(F::load(src + c), f);
-            if (args.column_stride == 1 && c + F::lanes <= args.columns) {
-                store_vector<F>(dst, args.element, c, x);
-                continue;
-            }
-            char lane[F::lanes * 8];
-            store_vector<F>(lane, args.element, 0, x);
+        const auto scaled = [&](std::int64_t c) {
+            return args.divide ? F::div(F::load(src + c), f) : F::mul(F::load(src + c), f);
+        };
+        std::int64_t c = 0;
+        if (args.column_stride == 1) {
+            for (; c + F::lanes <= args.columns; c += F::lanes) To::store(dst + c, scaled(c));
+        }
+        for (; c < args.columns; c += F::lanes) {
+            Target lane[F::lanes];
+            To::store(lane, scaled(c));
             for (std::int64_t i = 0; i < F::lanes && c + i < args.columns; ++i) {
-                std::memcpy(dst + (c + i) * args.column_stride * bytes, lane + i * bytes,
-                            static_cast<std::size_t>(bytes));
+                dst[(c + i) * args.column_stride] = lane[i];
             }
         }
     }
+}
+
+template <class F>
+void store_rows(const StoreArgs& args);
+
+template <>
+inline void store_rows<F32>(const StoreArgs& args) {
+    switch (args.element) {
+        case Element::bf16: store_rows_to<RoundToBf16>(args); break;
+        case Element::f16: store_rows_to<ToF16>(args); break;
+        default: store_rows_to<ToF32>(args); break;
+    }
+}
+
+template <>
+inline void store_rows<F64>(const StoreArgs& args) {
+    store_rows_to<ToF64>(args);
 }
 
 template <class F>

@@ -23,7 +23,9 @@ struct F32 {
     static V fnma(V a, V b, V c) { return _mm256_fnmadd_ps(a, b, c); }
 
     static M not_less(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_NLT_UQ); }
-    static V keep(M m, V a) { return _mm256_and_ps(m, a); }
+    static M both(M a, M b) { return _mm256_and_ps(a, b); }
+    static M mask_all() { return _mm256_castsi256_ps(_mm256_set1_epi32(-1)); }
+    static V mul_keep(M m, V a, V b) { return _mm256_and_ps(m, mul(a, b)); }
     static V blend(M m, V a, V b) { return _mm256_blendv_ps(b, a, m); }
     static M mask_bits(std::uint32_t bits) {
         const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
@@ -34,8 +36,8 @@ struct F32 {
     // No scalef: the exponent field of 2^(n−1) is n + 126, which the magic number leaves in the low bits of t.
     static constexpr float magic = 12582912.0F + 126.0F;
     static constexpr float polynomial_factor = 2.0F;
-    static V power(V p, V /*n*/, V t) {
-        return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)));
+    static V power(M m, V p, V /*n*/, V t) {
+        return mul_keep(m, p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)));
     }
 
     static float sum(V a) {
@@ -124,7 +126,9 @@ struct F64 {
     static V fnma(V a, V b, V c) { return _mm256_fnmadd_pd(a, b, c); }
 
     static M not_less(V a, V b) { return _mm256_cmp_pd(a, b, _CMP_NLT_UQ); }
-    static V keep(M m, V a) { return _mm256_and_pd(m, a); }
+    static M both(M a, M b) { return _mm256_and_pd(a, b); }
+    static M mask_all() { return _mm256_castsi256_pd(_mm256_set1_epi32(-1)); }
+    static V mul_keep(M m, V a, V b) { return _mm256_and_pd(m, mul(a, b)); }
     static V blend(M m, V a, V b) { return _mm256_blendv_pd(b, a, m); }
     static M mask_bits(std::uint32_t bits) {
         const __m256i bit = _mm256_setr_epi64x(1, 2, 4, 8);
@@ -134,8 +138,8 @@ struct F64 {
 
     static constexpr double magic = 6755399441055744.0 + 1022.0;
     static constexpr double polynomial_factor = 2.0;
-    static V power(V p, V /*n*/, V t) {
-        return _mm256_mul_pd(p, _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(t), 52)));
+    static V power(M m, V p, V /*n*/, V t) {
+        return mul_keep(m, p, _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(t), 52)));
     }
 
     static double sum(V a) {

@@ -27,14 +27,16 @@ struct F32 {
     static V fnma(V a, V b, V c) { return _mm512_fnmadd_ps(a, b, c); }  // c − a·b
 
     static M not_less(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }  // !(a < b), true for NaN
-    static V keep(M m, V a) { return _mm512_maskz_mov_ps(m, a); }                  // a, or 0
+    static M both(M a, M b) { return static_cast<M>(a & b); }
+    static M mask_all() { return static_cast<M>(0xFFFF); }
+    static V mul_keep(M m, V a, V b) { return _mm512_maskz_mul_ps(m, a, b); }      // a·b, or 0
     static V blend(M m, V a, V b) { return _mm512_mask_blend_ps(m, b, a); }        // a where m, else b
     static M mask_bits(std::uint32_t bits) { return static_cast<M>(bits); }        // low `lanes` bits
 
-    // 2^n · p for the integer n in the low bits of t = x + magic.
+    // 2^n · p in the lanes of m, else 0; n is the integer in the low bits of t = x + magic.
     static constexpr float magic = 12582912.0F;  // 1.5 · 2^23
     static constexpr float polynomial_factor = 1.0F;
-    static V power(V p, V n, V /*t*/) { return _mm512_scalef_ps(p, n); }
+    static V power(M m, V p, V n, V /*t*/) { return _mm512_maskz_scalef_ps(m, p, n); }
 
     static float sum(V a) { return _mm512_reduce_add_ps(a); }
     static float maximum(V a) { return _mm512_reduce_max_ps(a); }
@@ -117,13 +119,15 @@ struct F64 {
     static V fnma(V a, V b, V c) { return _mm512_fnmadd_pd(a, b, c); }
 
     static M not_less(V a, V b) { return _mm512_cmp_pd_mask(a, b, _CMP_NLT_UQ); }
-    static V keep(M m, V a) { return _mm512_maskz_mov_pd(m, a); }
+    static M both(M a, M b) { return static_cast<M>(a & b); }
+    static M mask_all() { return static_cast<M>(0xFF); }
+    static V mul_keep(M m, V a, V b) { return _mm512_maskz_mul_pd(m, a, b); }
     static V blend(M m, V a, V b) { return _mm512_mask_blend_pd(m, b, a); }
     static M mask_bits(std::uint32_t bits) { return static_cast<M>(bits); }
 
     static constexpr double magic = 6755399441055744.0;  // 1.5 · 2^52
     static constexpr double polynomial_factor = 1.0;
-    static V power(V p, V n, V /*t*/) { return _mm512_scalef_pd(p, n); }
+    static V power(M m, V p, V n, V /*t*/) { return _mm512_maskz_scalef_pd(m, p, n); }
 
     static double sum(V a) { return _mm512_reduce_add_pd(a); }
     static double maximum(V a) { return _mm512_reduce_max_pd(a); }

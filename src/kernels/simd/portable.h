@@ -46,7 +46,9 @@ struct Portable {
     static V fnma(V a, V b, V c) { return Fused::fnma(a, b, c); }
 
     static M not_less(V a, V b) { return ~(a < b); }
-    static V keep(M m, V a) { return bits(m & integer(a)); }
+    static M both(M a, M b) { return a & b; }
+    static M mask_all() { return ~M{}; }
+    static V mul_keep(M m, V a, V b) { return bits(m & integer(a * b)); }
     static V blend(M m, V a, V b) { return bits((m & integer(a)) | (~m & integer(b))); }
     static M mask_bits(std::uint32_t word) {
         M m;
@@ -89,7 +91,7 @@ struct PortableF32 : Portable<float, Float4, Int4, std::int32_t, Fused> {
     // The exponent field of 2^(n−1) is n + 126, which the magic number leaves in the low bits of t.
     static constexpr float magic = 12582912.0F + 126.0F;
     static constexpr float polynomial_factor = 2.0F;
-    static V power(V p, V /*n*/, V t) { return p * Base::bits(Base::integer(t) << 23); }
+    static V power(Int4 m, V p, V /*n*/, V t) { return Base::mul_keep(m, p, Base::bits(Base::integer(t) << 23)); }
 
     static V load_bf16(const std::uint16_t* p) {
         Int4 wide;
@@ -162,5 +164,5 @@ struct PortableF64 : Portable<double, Double2, Long2, std::int64_t, Fused> {
 
     static constexpr double magic = 6755399441055744.0 + 1022.0;
     static constexpr double polynomial_factor = 2.0;
-    static V power(V p, V /*n*/, V t) { return p * Base::bits(Base::integer(t) << 52); }
+    static V power(Long2 m, V p, V /*n*/, V t) { return Base::mul_keep(m, p, Base::bits(Base::integer(t) << 52)); }
 };

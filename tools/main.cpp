@@ -40,12 +40,13 @@ int run(int argc, char** argv) {
     app.require_subcommand(1);
     Work chosen;
     for (const auto add : commands) add(app, chosen);
-    if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
-        std::string names;
-        for (const CLI::App* command : app.get_subcommands({}))
-            names += (names.empty() ? "" : ", ") + command->get_name();
-        return complain(fmt::format("COMMAND: {}, must be one of {}", argv[1], names), exit_bad_input);
+    std::string names;
+    bool known = argc < 2 || argv[1][0] == '-';
+    for (const CLI::App* command : app.get_subcommands({})) {
+        known = known || command->get_name() == argv[1];
+        names += (names.empty() ? "" : ", ") + command->get_name();
     }
+    if (!known) return complain(fmt::format("COMMAND: {}, must be one of {}", argv[1], names), exit_bad_input);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& asked) {  // --help, --version

@@ -106,7 +106,7 @@ enum class Needs : std::uint8_t { forward, inputs, gradient };
 /// Reads the file's tensors or draws them.
 void load(Problem& problem, Needs needs);
 
-// Pieces, for tests.
+// The words (problem_text.cpp).
 [[nodiscard]] Extents parse_shape(const std::string& text);
 [[nodiscard]] DType parse_dtype(const std::string& text);
 [[nodiscard]] Layout parse_layout(const std::string& text);

@@ -84,6 +84,7 @@ struct AttentionParams {
     // Carried for the rest of the operator; any value but the default is refused by this version.
     double keep_prob = 1.0;
     double softcap = 0.0;
+    /// 0 and 1 are accepted: without a pse tensor they mean the same. 2 and 3 need one.
     int pse_type = 1;
     /// 0, 1 and 2 are accepted and mean the same: empty rows are always handled.
     int inner_precise = 0;

@@ -8,17 +8,18 @@
 //   small tiles      everything a tile touches must stay in L2 beside the packed operands, or the products starve
 //   fine diagonals   a causal problem computes tiles on the diagonal in part; partial tiles cost their masks
 //
-// The budget is what one tile touches: score tiles, the packed kv block, the packed query block and the accumulators. It
-// is set for a 1 MiB L2 (Zen) and serves 2 MiB (Sapphire Rapids) as well; measurements in docs/performance.md.
+// The start is 128 × 128: lengths are powers of two more often than not, a depth of 128 keeps accumulator passes to a
+// tenth of a product, and a panel of 64 columns and 128 words is 32 KiB, which L1 holds beside the streams. A word of
+// bf16 is two rows deep, so the forward takes 256 keys there. The budget is what one tile touches (score tiles, packed
+// kv and query block, accumulators); it is the 1 MiB L2 of Zen, half that of Sapphire Rapids. Wider heads shrink the
+// tile until it fits. Measurements: docs/performance.md.
 #include "plan/blocking.h"
-
-#include <cstdlib>
 
 namespace fascore {
 
 namespace {
 
-constexpr std::int64_t budget_bytes = 2000 * 1024;
+constexpr std::int64_t budget_bytes = 1024 * 1024;
 
 std::int64_t touched_bytes(Direction direction, const KernelShape& shape, std::int64_t Br, std::int64_t Bc,
                            std::int64_t D, std::int64_t Dv) {
@@ -34,10 +35,7 @@ std::int64_t touched_bytes(Direction direction, const KernelShape& shape, std::i
 }  // namespace
 
 Blocking choose_blocking(Direction direction, const KernelShape& shape, std::int64_t D, std::int64_t Dv) {
-    Blocking blocking{96, 128};
-    if (direction == Direction::forward) blocking = {96, 256};
-    if (const char* e = std::getenv("FB_BR")) blocking.Br = std::atoi(e);
-    if (const char* e = std::getenv("FB_BC")) blocking.Bc = std::atoi(e);
+    Blocking blocking{128, direction == Direction::forward ? 128 * shape.step : 128};
     while (touched_bytes(direction, shape, blocking.Br, blocking.Bc, D, Dv) > budget_bytes) {
         if (blocking.Bc > 64 && blocking.Bc > blocking.Br) {
             blocking.Bc -= 64;

@@ -59,26 +59,39 @@ ErrorMeasure measure(const Tensor& result, const Tensor& exact) {
         square_error += difference * difference;
         square_exact += want[at] * want[at];
     }
+    const auto elements = static_cast<double>(std::max<std::size_t>(got.size(), 1));
+    error.rms = std::sqrt(square_error / elements);
+    error.rms_exact = std::sqrt(square_exact / elements);
     error.relative_frobenius = square_exact > 0.0 ? std::sqrt(square_error / square_exact) : std::sqrt(square_error);
     return error;
 }
 
-double budget(const Tensor& result, const Tensor& exact, const Tensor& plain) {
-    if (result.dtype() == DType::f64) return 1e-12 * exact.max_abs();
+double budget(const Tensor& result, const Tensor& exact, const Tensor& plain, double floor) {
+    if (result.dtype() == DType::f64) return std::max(1e-12 * exact.max_abs(), floor);
     const ErrorMeasure theirs = measure(plain, exact);
     if (!theirs.finite) return std::numeric_limits<double>::infinity();
-    return 1.1 * theirs.max_abs + ulp(theirs.max_exact, result.dtype());
+    const double factor = result.dtype() == DType::f32 ? 6.0 : 1.1;
+    return std::max(factor * theirs.max_abs + ulp(theirs.max_exact, result.dtype()), floor);
 }
 
 ::testing::AssertionResult within_budget(const std::string& what, const Tensor& result, const Tensor& exact,
-                                         const Tensor& plain) {
+                                         const Tensor& plain, double floor) {
     if (!(result.extents() == exact.extents())) return ::testing::AssertionFailure() << what << ": shapes differ";
     const ErrorMeasure ours = measure(result, exact);
-    const double allowed = budget(result, exact, plain);
-    if (ours.finite && ours.max_abs <= allowed) return ::testing::AssertionSuccess();
-    return ::testing::AssertionFailure() << what << ": max error " << ours.max_abs << ", allowed " << allowed
-                                         << " (plain evaluation " << measure(plain, exact).max_abs << ", max |exact| "
-                                         << ours.max_exact << (ours.finite ? "" : ", NOT FINITE") << ")";
+    const ErrorMeasure theirs = measure(plain, exact);
+    const double allowed = budget(result, exact, plain, floor);
+    if (!ours.finite || ours.max_abs > allowed) {
+        return ::testing::AssertionFailure() << what << ": max error " << ours.max_abs << ", allowed " << allowed
+                                             << " (plain evaluation " << theirs.max_abs << ", max |exact| "
+                                             << ours.max_exact << (ours.finite ? "" : ", NOT FINITE") << ")";
+    }
+    if (result.dtype() != DType::f32 || !theirs.finite) return ::testing::AssertionSuccess();
+    const double allowed_rms =
+        std::max(1.1 * theirs.rms + ulp(ours.rms_exact, DType::f32) / std::sqrt(12.0), floor);
+    if (ours.rms <= allowed_rms) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << what << ": rms error " << ours.rms << ", allowed " << allowed_rms
+                                         << " (plain evaluation " << theirs.rms << ", rms exact " << ours.rms_exact
+                                         << ")";
 }
 
 ::testing::AssertionResult within(const std::string& what, const Tensor& result, const Tensor& expected,

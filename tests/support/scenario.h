@@ -138,7 +138,20 @@ Status backward(const Scenario& scenario, Results& results, const Options& run =
 /// Forward and gradient of the reference (f64 tensors).
 [[nodiscard]] Results reference(const Scenario& scenario, Evaluation evaluation = Evaluation::exact);
 
-/// The four outputs against BUDGET, the statistics against their derived bound; one failure each.
+/// What rounding alone may leave of outputs that are small because something cancels, and what f64 results may be off by.
+/// u is the unit roundoff of the sums, E the largest error of a score (below).
+///   f64      relatively 4·E: P carries its score's error as a factor, dS that of P and of dP − Δ
+///   dq, dk   dS = P·(dP − Δ), where dP and Δ are sums of Dv products, each off by (Dv + 2)·u·Σ|dy·v|. Where the whole
+///            exact gradient is smaller than the resulting |scale|·P·2·(Dv + 2)·u·Σ|dy·v|·|k| (or |q|, over the rows of
+///            the group that see the key), it is 0 but for the order of summation, and may be that large.
+struct Floors {
+    double relative_f64 = 0;
+    double dq = 0;
+    double dk = 0;
+};
+[[nodiscard]] Floors floors_of(const Scenario& scenario);
+
+/// The four outputs against BUDGET with these floors, the statistics against their derived bound; one failure each.
 void expect_budget(const Scenario& scenario, const Results& got, const Results& exact, const Results& plain);
 
 /// softmax_max and softmax_sum. With u the unit roundoff of the accumulation (2^-24, f64: 2^-53) and

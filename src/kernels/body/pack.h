@@ -62,8 +62,7 @@ std::uint8_t convert_row(const void* row, typename From::F::Scalar* dst, std::in
         for (std::int64_t t = 0; c < columns; ++c, ++t) dst[c] = tail[t];
     }
     for (; c < ld; ++c) dst[c] = 0;
-    const typename F::Scalar sum = F::sum(bad);
-    return sum != sum ? 1 : 0;
+    return F::any_nan(bad) ? 1 : 0;
 }
 
 inline std::int64_t element_bytes(Element element) {

@@ -40,6 +40,7 @@ struct F32 {
         return mul_keep(m, p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)));
     }
 
+    static bool any_nan(V a) { return _mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)) != 0; }
     static float sum(V a) {
         __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
         x = _mm_add_ps(x, _mm_movehl_ps(x, x));
@@ -142,6 +143,7 @@ struct F64 {
         return mul_keep(m, p, _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(t), 52)));
     }
 
+    static bool any_nan(V a) { return _mm256_movemask_pd(_mm256_cmp_pd(a, a, _CMP_UNORD_Q)) != 0; }
     static double sum(V a) {
         __m128d x = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
         return _mm_cvtsd_f64(_mm_add_sd(x, _mm_unpackhi_pd(x, x)));

@@ -38,6 +38,7 @@ struct F32 {
     static constexpr float polynomial_factor = 1.0F;
     static V power(M m, V p, V n, V /*t*/) { return _mm512_maskz_scalef_ps(m, p, n); }
 
+    static bool any_nan(V a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) != 0; }
     static float sum(V a) { return _mm512_reduce_add_ps(a); }
     static float maximum(V a) { return _mm512_reduce_max_ps(a); }
 
@@ -129,6 +130,7 @@ struct F64 {
     static constexpr double polynomial_factor = 1.0;
     static V power(M m, V p, V n, V /*t*/) { return _mm512_maskz_scalef_pd(m, p, n); }
 
+    static bool any_nan(V a) { return _mm512_cmp_pd_mask(a, a, _CMP_UNORD_Q) != 0; }
     static double sum(V a) { return _mm512_reduce_add_pd(a); }
     static double maximum(V a) { return _mm512_reduce_max_pd(a); }
 };

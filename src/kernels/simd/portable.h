@@ -56,6 +56,10 @@ struct Portable {
         return m;
     }
 
+    static bool any_nan(V a) {
+        const S total = sum(a);
+        return total != total;
+    }
     static S sum(V a) {
         S pair[lanes];
         store(pair, a);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // GQA: query heads that share key and value heads, wide and narrow value heads.
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "cases/cases.h"
@@ -90,6 +92,7 @@ TEST_P(Cases, GQA_05_scale_and_head_sizes_of_latent_attention) {
 
 TEST_P(Cases, GQA_07_one_query_and_key_lengths_around_256) {
     // Hiding the last r keys by a mask equals leaving them out. Fails where a fast path is taken for multiples of 256.
+    // attention_out travels in f32, see NUM_10: with one or two visible keys nothing else is left of dq.
     for (const std::int64_t G : {2, 7, 8}) {
         for (const std::int64_t S2 : {1, 255, 256, 257, 512, 1024, 1025, 4096}) {
             for (const std::int64_t hidden : {0, 1, 255}) {
@@ -98,15 +101,18 @@ TEST_P(Cases, GQA_07_one_query_and_key_lengths_around_256) {
                                    .dtype = bf16, .sparse_mode = 1};
                 SCOPED_TRACE(describe(problem) + " hidden " + std::to_string(hidden));
                 Scenario s = make_scenario(problem);
+                s.problem.f32_out = true;
                 const std::int64_t kept = S2 - hidden;
                 if (hidden > 0) s.mask = mask_where(1, S2, [kept](auto, auto j) { return j < kept; });
                 const Results got = run_both(s, options());
                 const Scenario cut = make_scenario(s.query, s.key.rows(0, kept), s.value.rows(0, kept), s.dy,
                                                    s.params.scale);
-                const Truth truth = truth_of(cut);
+                static std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, Truth> known;
+                const auto [truth, fresh] = known.try_emplace({G, S2, hidden});  // shared by the instruction sets
+                if (fresh) truth->second = truth_of(cut);
                 Results seen = got;
                 seen.dk = got.dk.rows(0, kept), seen.dv = got.dv.rows(0, kept);
-                expect_budget(cut, seen, truth.exact, truth.plain);
+                expect_budget(cut, seen, truth->second.exact, truth->second.plain);
                 EXPECT_TRUE(got.dk.rows(kept, hidden).all_zero() && got.dv.rows(kept, hidden).all_zero());
             }
         }

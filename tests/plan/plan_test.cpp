@@ -62,7 +62,7 @@ TEST(Plan, RowsAndColumnsAgreeOnTheTilesTheySee) {
             }
         }
     }
-    EXPECT_GT(tiles, 10000);
+    EXPECT_GT(tiles, 2000) << "the grid above has thinned out";
 }
 
 TEST(Plan, GridStartsAtTheFirstLiveRowAndColumn) {

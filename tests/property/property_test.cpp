@@ -32,7 +32,7 @@ namespace {
 
 constexpr double identity = 1e-11;
 
-[[maybe_unused]] const int fixed_seed = setenv("RC_PARAMS", "seed=20260131 max_success=40 max_size=60", 0);
+[[maybe_unused]] const int fixed_seed = setenv("RC_PARAMS", "seed=20260131 max_success=100 max_size=60", 0);
 
 /// A drawn problem and how it is run.
 struct Draw {

@@ -86,8 +86,10 @@ double budget(const Tensor& result, const Tensor& exact, const Tensor& plain, do
                                              << ours.max_exact << (ours.finite ? "" : ", NOT FINITE") << ")";
     }
     if (result.dtype() != DType::f32 || !theirs.finite) return ::testing::AssertionSuccess();
-    const double allowed_rms =
-        std::max(1.1 * theirs.rms + ulp(ours.rms_exact, DType::f32) / std::sqrt(12.0), floor);
+    const Extents& extents = result.extents();
+    const auto rows = static_cast<double>(std::max<std::int64_t>(extents.b * extents.n * extents.s, 1));
+    const double allowed_rms = std::max(
+        (1.1 + 3.0 / std::sqrt(rows)) * theirs.rms + ulp(ours.rms_exact, DType::f32) / std::sqrt(12.0), floor);
     if (ours.rms <= allowed_rms) return ::testing::AssertionSuccess();
     return ::testing::AssertionFailure() << what << ": rms error " << ours.rms << ", allowed " << allowed_rms
                                          << " (plain evaluation " << theirs.rms << ", rms exact " << ours.rms_exact

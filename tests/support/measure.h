@@ -3,7 +3,7 @@
 // How far a result is from the truth, and how far it may be.
 //
 //   BUDGET   bf16, f16   max |result − exact|  ≤  1.1 · max |plain − exact|  +  1 ulp of max |exact|
-//            f32         rms (result − exact)  ≤  1.1 · rms (plain − exact)  +  1 rounding of rms exact
+//            f32         rms (result − exact)  ≤  (1.1 + 3/√rows) · rms (plain − exact)  +  1 rounding of rms exact
 //                        and max |result − exact|  ≤  6 · max |plain − exact|  +  1 ulp of max |exact|
 //            exact: the float64 reference from the same, already rounded inputs
 //            plain: every step of the formulas evaluated unfused in the inputs' dtype (reference.h, Evaluation::plain)
@@ -16,6 +16,8 @@
 // tells whether ours is larger; the maximum does not: it sits in the row with the largest scores, whose elements share
 // one error (that of the row's exponent), so it is a single draw. A draw |N(0, σ)| lies between 0.67 σ (median) and 4 σ
 // (1 in 16000), hence the 6 for the maximum, which is there to catch a wrong element. One rounding has rms ulp/√12.
+// Elements of one row share much of their error, so rows count as the independent draws: an rms of N draws has a relative
+// standard deviation of 1/√(2N), the ratio of two 1/√N, and three of those are allowed on top of 1.1.
 // Why 1e-12: the sums here have at most some 10^3 terms, each with 2^-53 = 1.1e-16 relative error against the largest.
 //
 // Some results are differences that cancel completely (a row that sees one key has no gradient for its score). What is

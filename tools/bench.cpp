@@ -7,9 +7,10 @@
 //   operations   PlanInfo's published count: forward (2·D + 2·Dv), backward (6·D + 4·Dv) a visible pair
 //   seconds      median over the repetitions: at least 5 and at least 0.3 s of them, no new one after 20 s. One run
 //                before is not counted, unless it alone took 4 s or more. Workspace is allocated outside
-//   peak         of the fastest instruction the core has for the dtype: f32 multiply-add for f32 and f16, f64 for f64,
-//                for bf16 the faster of the bf16 dot and the f32 multiply-add (some cores run the dot slower; kernels
-//                then widen). Machines are noisy and clocks move, so the peak is measured three times before and three
+//   peak         of the arithmetic the row's kernels run in: bf16 dot, f32 or f64 multiply-add (PlanInfo::compute). Where
+//                the bf16 dot is slower than the f32 multiply-add the default is to widen, so the default is judged by
+//                the faster of the two; --isa avx512_bf16 there is judged by the dot's own peak. Both peaks are printed.
+//                Machines are noisy and clocks move, so the peak is measured three times before and three
 //                times after each row and direction: the median of each three drops an outlier, and the larger of the
 //                two medians is taken, so that a disturbance while a peak was measured never flatters a row
 //
@@ -64,12 +65,9 @@ struct Measurement {
     [[nodiscard]] double share() const { return peak_gflops > 0 ? gflops() / (peak_gflops * threads) : 0.0; }
 };
 
-double peak_for(DType dtype, const Peak& peak) {
-    switch (dtype) {
-        case DType::f64: return peak.f64;
-        case DType::bf16: return std::max(peak.bf16_dot, peak.f32);
-        default: return peak.f32;
-    }
+double peak_for(const std::string& compute, const Peak& peak) {
+    if (compute == "f64") return peak.f64;
+    return compute == "bf16" ? peak.bf16_dot : peak.f32;
 }
 
 /// The peaks around a measurement: those before it carry over from the one before.
@@ -78,19 +76,19 @@ class PeakMeter {
     explicit PeakMeter(const std::string& isa) : isa_(isa), latest_(measure()) {}
 
     /// Measures again and returns the larger of the medians before and after.
-    double around(DType dtype) {
+    double around(const std::string& compute) {
         const std::array<Peak, peaks_a_gap> before = latest_;
         latest_ = measure();
-        return std::max(median_for(dtype, before), median_for(dtype, latest_));
+        return std::max(median_for(compute, before), median_for(compute, latest_));
     }
 
     [[nodiscard]] const std::string& isa() const noexcept { return isa_; }
     [[nodiscard]] const Peak& latest() const noexcept { return latest_.back(); }
 
   private:
-    static double median_for(DType dtype, const std::array<Peak, peaks_a_gap>& peaks) {
+    static double median_for(const std::string& compute, const std::array<Peak, peaks_a_gap>& peaks) {
         std::array<double, peaks_a_gap> values{};
-        for (std::size_t at = 0; at < peaks_a_gap; ++at) values[at] = peak_for(dtype, peaks[at]);
+        for (std::size_t at = 0; at < peaks_a_gap; ++at) values[at] = peak_for(compute, peaks[at]);
         std::sort(values.begin(), values.end());
         return values[peaks_a_gap / 2];
     }
@@ -250,7 +248,7 @@ int bench(const Options& options) {
             m.plan = plan;
             m.threads = problem.threads;
             m.seconds = time(problem, plan, fmt::format("{} {} ...", row.name, direction));
-            m.peak_gflops = meter->around(problem.dtype);
+            m.peak_gflops = meter->around(plan.compute);
             if (options.json) {
                 list.push_back(to_json(m));
             } else {
@@ -281,9 +279,8 @@ A suite line is a name and a problem in the syntax of score, grad and verify:
 
 seconds    median over the repetitions (at least 5 and at least 0.3 s of them, at most about 20 s)
 GFLOP/s    by the published count: forward 2*D + 2*Dv, backward 6*D + 4*Dv operations a visible pair
-peak/core  of the fastest instruction for the dtype (f32 multiply-add for f32 and f16, f64 for f64, the faster of bf16
-           dot and f32 for bf16), measured three times right before and three times right after the row: the larger
-           of the two medians
+peak/core  of the arithmetic the row's kernels run in (bf16 dot, f32 or f64 multiply-add), measured three times right
+           before and three times right after the row: the larger of the two medians
 share      GFLOP/s over peak/core x threads
 ps/pair    picoseconds a visible pair
 Rows are not reordered. --threads and --isa go before what a row says.)";

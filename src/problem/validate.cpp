@@ -387,7 +387,6 @@ Status Validator::sizes() const {
         std::int64_t given;
         std::int64_t most;
     };
-    // D last: a head_dim of 0 is told apart below.
     const Limit limits[] = {
         {"query", "batch", query_.B, most_batches},    {"query", "length", query_.S, most_rows},
         {"key", "length", key_.S, most_rows},          {"query", "head count", query_.N, most_heads},
@@ -400,9 +399,7 @@ Status Validator::sizes() const {
                           "must be at most " + text(limit.most));
         }
     }
-    if (query_.D == 0 && value_.D != 0) {
-        return refuse("query", "head_dim is 0", "must be 1 to 768 where value's is " + text(value_.D));
-    }
+    if (query_.D == 0) return refuse("query", "head_dim is 0", "must be 1 to " + text(most_columns));
     return {};
 }
 

@@ -214,7 +214,7 @@ inline const Refusal<ForwardCall> forward_refusals[] = {
     {"value_head_dim_limit", [](ForwardCall& c) { reshape(c.in.value, {2, 2, 6, 769}); },
      "value: head_dim is 769, must be at most 768"},
     {"head_dim_zero", [](ForwardCall& c) { reshape(c.in.query, {2, 4, 5, 0}); reshape(c.in.key, {2, 2, 6, 0}); },
-     "query: head_dim is 0, must be 1 to 768 where value's is 3"},
+     "query: head_dim is 0, must be 1 to 768"},
     // outputs
     {"attention_out_dtype", [](ForwardCall& c) { c.out.attention_out.dtype = DType::f16; },
      "attention_out: dtype is f16, must be query's bf16 or f32"},

@@ -128,10 +128,6 @@ const Pass<ForwardCall> passes[] = {
                                      reshape(c.in.atten_mask, {5, 0}); }},
     {"no_kv_heads", [](ForwardCall& c) { reshape(c.in.key, {2, 0, 6, 8}); reshape(c.in.value, {2, 0, 6, 3}); }},
     {"no_kv_heads_fused", [](ForwardCall& c) { c.fuse(); reshape(c.in.key, {2, 6, 0}); reshape(c.in.value, {2, 6, 0}); }},
-    {"no_columns", [](ForwardCall& c) { reshape(c.in.query, {2, 4, 5, 0}); reshape(c.in.key, {2, 2, 6, 0});
-                                        reshape(c.in.value, {2, 2, 6, 0}); reshape(c.out.attention_out, {2, 4, 5, 0}); }},
-    {"no_columns_fused", [](ForwardCall& c) { c.fuse(); reshape(c.in.query, {2, 5, 0}); reshape(c.in.key, {2, 6, 0});
-                                              reshape(c.in.value, {2, 6, 0}); reshape(c.out.attention_out, {2, 5, 0}); }},
     {"no_value_columns", [](ForwardCall& c) { reshape(c.in.value, {2, 2, 6, 0}); reshape(c.out.attention_out, {2, 4, 5, 0}); }},
 };
 

@@ -7,10 +7,11 @@
 //   operations   PlanInfo's published count: forward (2·D + 2·Dv), backward (6·D + 4·Dv) a visible pair
 //   seconds      median over the repetitions: at least 5 and at least 0.3 s of them, no new one after 20 s. One run
 //                before is not counted, unless it alone took 4 s or more. Workspace is allocated outside
-//   peak         of the arithmetic the row's kernels run in: bf16 dot, f32 or f64 multiply-add (PlanInfo::compute). Where
+//   peak         of the arithmetic the row's kernels run in: bf16 dot, f32 or f64 multiply-add (PlanInfo::compute).
+//   Where
 //                the bf16 dot is slower than the f32 multiply-add the default is to widen, so the default is judged by
-//                the faster of the two; --isa avx512_bf16 there is judged by the dot's own peak. Both peaks are printed.
-//                Machines are noisy and clocks move, so the peak is measured three times before and three
+//                the faster of the two; --isa avx512_bf16 there is judged by the dot's own peak. Both peaks are
+//                printed. Machines are noisy and clocks move, so the peak is measured three times before and three
 //                times after each row and direction: the median of each three drops an outlier, and the larger of the
 //                two medians is taken, so that a disturbance while a peak was measured never flatters a row
 //

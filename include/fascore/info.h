@@ -17,9 +17,9 @@ namespace fascore {
 
 /// One kernel table of this build, best first.
 struct IsaInfo {
-    std::string name;      ///< "avx512_bf16", "avx512", "avx2", "neon", "baseline"
-    std::string needs;     ///< CPU features it needs, in words
-    bool runnable = false; ///< this machine has them
+    std::string name;       ///< "avx512_bf16", "avx512", "avx2", "neon", "baseline"
+    std::string needs;      ///< CPU features it needs, in words
+    bool runnable = false;  ///< this machine has them
 };
 
 [[nodiscard]] FASCORE_EXPORT std::vector<IsaInfo> built_isas();

@@ -25,12 +25,12 @@ struct WorkspaceLine {
 struct PlanInfo {
     std::int64_t B = 0, N1 = 0, N2 = 0, S1 = 0, S2 = 0, D = 0, Dv = 0;
     DType dtype = DType::f32;
-    std::string isa;        ///< "avx512_bf16", ...
-    std::string compute;    ///< dtype the products take: "bf16", "f32" or "f64"
-    std::string kernel;     ///< micro-kernel in words, "6x64 bf16 dot"
-    int threads = 0;        ///< that can find work
-    std::int64_t Br = 0;    ///< query rows of a tile
-    std::int64_t Bc = 0;    ///< key rows of a tile
+    std::string isa;                 ///< "avx512_bf16", ...
+    std::string compute;             ///< dtype the products take: "bf16", "f32" or "f64"
+    std::string kernel;              ///< micro-kernel in words, "6x64 bf16 dot"
+    int threads = 0;                 ///< that can find work
+    std::int64_t Br = 0;             ///< query rows of a tile
+    std::int64_t Bc = 0;             ///< key rows of a tile
     std::int64_t tiles_full = 0;     ///< visible throughout, by the rule (a mask tensor is looked at when it runs)
     std::int64_t tiles_partial = 0;  ///< some pairs visible
     std::int64_t tiles_skipped = 0;  ///< never computed

@@ -223,10 +223,9 @@ class Backward {
         if (state_.stopped()) return;
 
         auto* spans = grant_.at<kernels::Span>(buffers.spans, task.member);
-        const TileMask mask =
-            mask_tile(problem_, plan_, task.b, n, block.rows, task.columns,
-                      {grant_.at<std::uint16_t>(buffers.mask_words, task.member), spans, spans + plan_.Br,
-                       spans + 2 * plan_.Br});
+        const TileMask mask = mask_tile(
+            problem_, plan_, task.b, n, block.rows, task.columns,
+            {grant_.at<std::uint16_t>(buffers.mask_words, task.member), spans, spans + plan_.Br, spans + 2 * plan_.Br});
         if (mask.kind == TileClass::empty) {
             take_turn(task, n, block, [](bool) { return false; });
             return;

@@ -216,8 +216,8 @@ class Forward {
             if (flags[c] == 0) continue;
             for (std::int64_t r = 0; r < rows.size(); ++r) {
                 if (!mask.visible(r, c)) continue;
-                const std::byte* weight = static_cast<const std::byte*>(weights) +
-                                          (r * plan_.tile_ld + c) * plan_.shape.element_bytes();
+                const std::byte* weight =
+                    static_cast<const std::byte*>(weights) + (r * plan_.tile_ld + c) * plan_.shape.element_bytes();
                 add_row(out + r * plan_.Dv_pad, static_cast<Acc>(load_scalar(weight, dtype)), problem_.value, b, h,
                         columns.begin + c, problem_.Dv);
             }

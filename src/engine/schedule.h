@@ -6,7 +6,8 @@
 //   unit     one (batch, kv head); `tasks` tasks, handed out in ascending order
 //   slot     room for the shared buffers of one open unit; one a thread, as far as there are units
 //
-//   1. A thread that has a slot opens the next unit in it and works through its tasks. While units are left, every thread
+//   1. A thread that has a slot opens the next unit in it and works through its tasks. While units are left, every
+//   thread
 //      is alone in its slot: no waiting, no sharing, one head's data in its own cache.
 //   2. When no unit is left to open, threads help: they take tasks of any open unit. With fewer heads than threads this
 //      is the whole run.
@@ -35,9 +36,7 @@ class RunState {
         : cancel_(execution.cancel), progress_(execution.progress), total_(total_tiles) {}
 
     /// True once the run is to end early. Cheap: looked at once a tile.
-    [[nodiscard]] bool stopped() const {
-        return cancel_ != nullptr && cancel_->cancelled();
-    }
+    [[nodiscard]] bool stopped() const { return cancel_ != nullptr && cancel_->cancelled(); }
 
     /// Counts `tiles` done; member 0, the caller's thread, also reports now and then.
     void advance(int member, std::int64_t tiles) {
@@ -116,7 +115,8 @@ class Schedule {
             while (take_and_run(member, member)) {
             }
             // Helpers come only when no unit is left, so this loop turns only before the last return.
-            for (int round = 0; slot.tasks_done.load(std::memory_order_acquire) < tasks_ && !state_.stopped(); ++round) {
+            for (int round = 0; slot.tasks_done.load(std::memory_order_acquire) < tasks_ && !state_.stopped();
+                 ++round) {
                 if (next_unit_.load(std::memory_order_relaxed) >= units_) return;
                 spin_pause(round);
             }

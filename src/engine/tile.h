@@ -55,8 +55,7 @@ TileMask mask_tile(const Problem& problem, const Plan& plan, std::int64_t b, std
 
 /// Address of element (b, n, s, 0).
 inline const std::byte* address(const Operand& operand, std::int64_t b, std::int64_t n, std::int64_t s) {
-    return operand.data +
-           (b * operand.stride.b + n * operand.stride.n + s * operand.stride.s) * size_of(operand.dtype);
+    return operand.data + (b * operand.stride.b + n * operand.stride.n + s * operand.stride.s) * size_of(operand.dtype);
 }
 inline std::byte* address(const Result& result, std::int64_t b, std::int64_t n, std::int64_t s) {
     return result.data + (b * result.stride.b + n * result.stride.n + s * result.stride.s) * size_of(result.dtype);
@@ -65,9 +64,9 @@ inline std::byte* address(const Result& result, std::int64_t b, std::int64_t n, 
 /// Copy `copy` of row (b, n, s) of a statistic.
 inline std::byte* address(const Statistic& statistic, std::int64_t b, std::int64_t n, std::int64_t s,
                           std::int64_t copy) {
-    return statistic.data + (b * statistic.stride.b + n * statistic.stride.n + s * statistic.stride.s +
-                             copy * statistic.stride.d) *
-                                size_of(statistic.dtype);
+    return statistic.data +
+           (b * statistic.stride.b + n * statistic.stride.n + s * statistic.stride.s + copy * statistic.stride.d) *
+               size_of(statistic.dtype);
 }
 
 kernels::Element element_of(DType dtype);

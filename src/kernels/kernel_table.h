@@ -70,7 +70,7 @@ struct LoadArgs {
     std::int32_t padded_rows;
     bool negate;
     void* dst;
-    std::int64_t ld;  ///< elements of the compute type
+    std::int64_t ld;          ///< elements of the compute type
     std::uint8_t* nonfinite;  ///< per row: 1 when an element is NaN or Inf; null = not asked
 };
 
@@ -92,16 +92,16 @@ struct SoftmaxForwardArgs {
     void* s;           ///< scores [rows][lds], accumulate type; overwritten by P where the compute type is the same
     std::int64_t lds;  ///< elements
     std::int32_t rows;
-    std::int32_t columns;            ///< multiple of 16
-    const std::uint16_t* visible;    ///< bits, row_words words a row; null = every pair
+    std::int32_t columns;          ///< multiple of 16
+    const std::uint16_t* visible;  ///< bits, row_words words a row; null = every pair
     std::int64_t row_words;
-    const Span* column_span;         ///< columns of each row that are worth looking at; null = all
-    double scale;                    ///< ≥ 0: the sign is in the packed query
-    void* row_max;                   ///< running maximum, −inf before the first tile
-    void* row_sum;                   ///< running sum
-    void* row_rescale;               ///< out: exp(old maximum − new maximum)
-    void* p;                         ///< P in rows form
-    std::int64_t ldp;                ///< elements of the compute type
+    const Span* column_span;  ///< columns of each row that are worth looking at; null = all
+    double scale;             ///< ≥ 0: the sign is in the packed query
+    void* row_max;            ///< running maximum, −inf before the first tile
+    void* row_sum;            ///< running sum
+    void* row_rescale;        ///< out: exp(old maximum − new maximum)
+    void* p;                  ///< P in rows form
+    std::int64_t ldp;         ///< elements of the compute type
 };
 
 /// Backward pass between the products over one tile; see body/softmax.h.

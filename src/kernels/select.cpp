@@ -107,8 +107,8 @@ Status select_table(std::string_view request, const KernelTable*& table, std::st
         for (const IsaEntry& entry : isa_entries()) {
             if (wanted != entry.table->name) continue;
             if (!entry.runnable) {
-                return {StatusCode::unavailable,
-                        parameter + ": " + std::string(wanted) + ", this CPU lacks what it needs (" + entry.needs + ")"};
+                return {StatusCode::unavailable, parameter + ": " + std::string(wanted) +
+                                                     ", this CPU lacks what it needs (" + entry.needs + ")"};
             }
             table = entry.table;
             why = from_environment ? "FASCORE_ISA asks for it" : "asked for by the caller";
@@ -121,7 +121,8 @@ Status select_table(std::string_view request, const KernelTable*& table, std::st
     for (const IsaEntry& entry : isa_entries()) {
         if (!entry.runnable) continue;
         if (entry.demoted != nullptr) {
-            passed_over += std::string("; ") + entry.table->name + " runs here too but was passed over: " + entry.demoted;
+            passed_over +=
+                std::string("; ") + entry.table->name + " runs here too but was passed over: " + entry.demoted;
             continue;
         }
         table = entry.table;

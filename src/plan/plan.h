@@ -33,9 +33,9 @@ namespace fascore {
 
 /// What the plan needs to know about the kernels (a copy of the numbers in kernels/kernel_table.h).
 struct KernelShape {
-    std::int64_t nr = 64;            ///< columns of the widest panel
-    std::int64_t lanes = 16;         ///< columns of a vector
-    std::int64_t step = 1;           ///< elements of a word
+    std::int64_t nr = 64;     ///< columns of the widest panel
+    std::int64_t lanes = 16;  ///< columns of a vector
+    std::int64_t step = 1;    ///< elements of a word
     std::int64_t word_bytes = 4;
     std::int64_t acc_bytes = 4;
     [[nodiscard]] std::int64_t element_bytes() const { return word_bytes / step; }
@@ -49,9 +49,9 @@ struct PanelForm {
 };
 
 struct ForwardBuffers {
-    Workspace::Booking control;      // slots
-    Workspace::Booking pack_state;   // per slot: one word a kv block
-    Workspace::Booking key_panels;   // per slot
+    Workspace::Booking control;     // slots
+    Workspace::Booking pack_state;  // per slot: one word a kv block
+    Workspace::Booking key_panels;  // per slot
     Workspace::Booking value_panels;
     Workspace::Booking value_flags;  // per slot: one byte a kv row
     Workspace::Booking load;         // per thread from here on
@@ -66,19 +66,19 @@ struct ForwardBuffers {
 
 struct BackwardBuffers {
     Workspace::Booking control;
-    Workspace::Booking pack_state;    // per slot: one word a (query head, I)
-    Workspace::Booking turn;          // per slot: whose turn it is to add to dq of (query head, I)
-    Workspace::Booking query_rows;    // per slot, all query blocks of the unit
+    Workspace::Booking pack_state;  // per slot: one word a (query head, I)
+    Workspace::Booking turn;        // per slot: whose turn it is to add to dq of (query head, I)
+    Workspace::Booking query_rows;  // per slot, all query blocks of the unit
     Workspace::Booking query_panels;
     Workspace::Booking dy_rows;
     Workspace::Booking dy_panels;
-    Workspace::Booking dq;            // accumulators
-    Workspace::Booking statistics;    // max, 1/sum, delta of every row
-    Workspace::Booking flags;         // two bytes a query row: query, dy hold NaN or Inf
-    Workspace::Booking load;          // per thread from here on
-    Workspace::Booking key_columns;   // Kᵀ
-    Workspace::Booking value_columns; // Vᵀ
-    Workspace::Booking key_panels;    // K
+    Workspace::Booking dq;             // accumulators
+    Workspace::Booking statistics;     // max, 1/sum, delta of every row
+    Workspace::Booking flags;          // two bytes a query row: query, dy hold NaN or Inf
+    Workspace::Booking load;           // per thread from here on
+    Workspace::Booking key_columns;    // Kᵀ
+    Workspace::Booking value_columns;  // Vᵀ
+    Workspace::Booking key_panels;     // K
     Workspace::Booking key_flags;
     Workspace::Booking scores;
     Workspace::Booking dp;
@@ -97,26 +97,26 @@ struct Plan {
     std::int64_t threads = 0;  ///< that can find work
     std::int64_t slots = 0;    ///< units open at the same time
 
-    Range rows;                ///< live query rows
-    Range columns;             ///< live key rows
+    Range rows;     ///< live query rows
+    Range columns;  ///< live key rows
     std::int64_t Br = 0;
     std::int64_t Bc = 0;
     std::int64_t row_blocks = 0;
     std::int64_t column_blocks = 0;
 
-    std::int64_t D_pad = 0;    ///< D in whole vectors of 16
+    std::int64_t D_pad = 0;  ///< D in whole vectors of 16
     std::int64_t Dv_pad = 0;
-    std::int64_t D_row = 0;    ///< leading dimension of a rows form: whole blocks of 16 words
+    std::int64_t D_row = 0;  ///< leading dimension of a rows form: whole blocks of 16 words
     std::int64_t Dv_row = 0;
     std::int64_t tile_ld = 0;  ///< leading dimension of score tiles, in accumulators or words
     std::int64_t row_words = 0;
 
-    PanelForm key_columns;     ///< of one kv block: depth D, columns kv rows
-    PanelForm value_columns;   ///< depth Dv
-    PanelForm key_panels;      ///< of one kv block: depth kv rows, columns D
-    PanelForm value_panels;    ///< depth kv rows, columns Dv
-    PanelForm query_panels;    ///< of one query block: depth query rows, columns D
-    PanelForm dy_panels;       ///< columns Dv
+    PanelForm key_columns;    ///< of one kv block: depth D, columns kv rows
+    PanelForm value_columns;  ///< depth Dv
+    PanelForm key_panels;     ///< of one kv block: depth kv rows, columns D
+    PanelForm value_panels;   ///< depth kv rows, columns Dv
+    PanelForm query_panels;   ///< of one query block: depth query rows, columns D
+    PanelForm dy_panels;      ///< columns Dv
 
     ForwardBuffers forward;
     BackwardBuffers backward;

@@ -18,9 +18,7 @@ Workspace::Booking Workspace::book(const char* name, std::int64_t bytes, std::in
     return booking;
 }
 
-std::size_t Workspace::total_bytes() const {
-    return end_ == 0 ? 0 : static_cast<std::size_t>(end_ + line_bytes);
-}
+std::size_t Workspace::total_bytes() const { return end_ == 0 ? 0 : static_cast<std::size_t>(end_ + line_bytes); }
 
 Grant::Grant(std::byte* block) {
     const auto address = reinterpret_cast<std::uintptr_t>(block);

@@ -85,10 +85,10 @@ struct Problem {
     Operand query;
     Operand key;
     Operand value;
-    Operand dy;             ///< backward
-    Operand attention_in;   ///< backward
-    Result attention_out;   ///< forward
-    Result dq;              ///< backward
+    Operand dy;            ///< backward
+    Operand attention_in;  ///< backward
+    Result attention_out;  ///< forward
+    Result dq;             ///< backward
     Result dk;
     Result dv;
     Statistic softmax_max;  ///< forward: written where wanted; backward: read
@@ -97,7 +97,8 @@ struct Problem {
     MaskTensor mask;
     Band band;
 
-    /// The rule as the caller stated it. The engine does not read this; the reference derives its own predicate from it.
+    /// The rule as the caller stated it. The engine does not read this; the reference derives its own predicate from
+    /// it.
     AttentionParams stated;
     bool mask_given = false;  ///< an atten_mask was passed, full or compressed: sparse_mode applies
 

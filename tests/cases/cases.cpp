@@ -15,8 +15,7 @@ Tensor bnsd(DType dtype, std::int64_t b, std::int64_t n, std::int64_t s, std::in
 }
 
 Tensor& fill_dyadic(Tensor& tensor, Random& random) {
-    return tensor.fill(
-        [&random](auto, auto, auto, auto) { return static_cast<double>(random.below(33) - 16) / 8.0; });
+    return tensor.fill([&random](auto, auto, auto, auto) { return static_cast<double>(random.below(33) - 16) / 8.0; });
 }
 
 Tensor identity_value(DType dtype, std::int64_t S2) {
@@ -116,9 +115,7 @@ Tensor as_dtype(const Tensor& tensor, DType dtype) {
     return copy.fill([&tensor](auto b, auto n, auto s, auto d) { return tensor.get(b, n, s, d); });
 }
 
-Truth truth_of(const Scenario& scenario) {
-    return {reference(scenario), reference(scenario, Evaluation::plain)};
-}
+Truth truth_of(const Scenario& scenario) { return {reference(scenario), reference(scenario, Evaluation::plain)}; }
 
 void expect_i5(const Scenario& scenario, const Results& got, const Truth& truth) {
     const Case& c = scenario.problem;

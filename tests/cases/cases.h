@@ -45,8 +45,7 @@ Tensor& fill_dyadic(Tensor& tensor, Random& random);
 
 /// A [S1, S2] mask (1 = hidden) from a predicate that says what is visible.
 [[nodiscard]] Tensor mask_where(std::int64_t S1, std::int64_t S2,
-                                const std::function<bool(std::int64_t, std::int64_t)>& visible,
-                                DType dtype = boolean);
+                                const std::function<bool(std::int64_t, std::int64_t)>& visible, DType dtype = boolean);
 
 /// Every element equals `value` exactly.
 [[nodiscard]] ::testing::AssertionResult all_equal(const Tensor& tensor, double value);

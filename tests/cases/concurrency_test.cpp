@@ -18,8 +18,16 @@ TEST_P(Cases, DET_01_the_gradient_is_the_same_in_every_run) {
     std::string why;
     ASSERT_TRUE(select_isa({}, best, why).ok());
     const int rounds = isa() == best ? 7 : 1;
-    const Case problem{.name = "DET_01", .B = 1, .N1 = 8, .N2 = 2, .S1 = 512, .S2 = 512, .D = 128, .Dv = 128,
-                       .dtype = bf16, .rule = causal_top_left};
+    const Case problem{.name = "DET_01",
+                       .B = 1,
+                       .N1 = 8,
+                       .N2 = 2,
+                       .S1 = 512,
+                       .S2 = 512,
+                       .D = 128,
+                       .Dv = 128,
+                       .dtype = bf16,
+                       .rule = causal_top_left};
     const Scenario s = make_scenario(problem);
     const Results expected = run_both(s, options());
     for (int round = 0; round < rounds; ++round) {
@@ -84,8 +92,8 @@ TEST_P(Cases, DET_04_lengths_around_a_tile) {
 TEST_P(Cases, DET_06_the_same_rows_beside_other_batches) {
     // A sequence alone, and as the last of a larger batch: EXACT, since the cut of its work depends on itself alone.
     for (const auto& [S1, B] : {std::pair<std::int64_t, std::int64_t>{1, 8}, {1, 40}, {1000, 3}}) {
-        const Case problem{.name = "DET_06", .B = B, .S1 = S1, .S2 = S1 == 1 ? 3000 : 1000, .D = 32, .Dv = 32,
-                           .dtype = bf16};
+        const Case problem{
+            .name = "DET_06", .B = B, .S1 = S1, .S2 = S1 == 1 ? 3000 : 1000, .D = 32, .Dv = 32, .dtype = bf16};
         const Scenario all = make_scenario(problem);
         const Results together = run_both(all, options(3));
         const auto last = [&](const Tensor& tensor) { return tensor.batches(B - 1, 1); };
@@ -111,10 +119,10 @@ TEST_P(Cases, DET_08_every_pair_of_options_returns) {
         {"causal", [](Case& c) { c.rule = causal_bottom_right; }},
         {"window", [](Case& c) { c.rule = window(20, 3); }},
         {"groups", [](Case& c) { c.N1 = 4; }},
-        {"mask", [](Case& c) { c.mask = MaskShape::ss, c.sparse_mode = 1,
-                               c.mask_content = MaskContent::random_empty_rows; }},
-        {"band", [](Case& c) { c.mask = MaskShape::compressed, c.sparse_mode = 4, c.pre_tokens = 30,
-                               c.next_tokens = -2; }},
+        {"mask",
+         [](Case& c) { c.mask = MaskShape::ss, c.sparse_mode = 1, c.mask_content = MaskContent::random_empty_rows; }},
+        {"band",
+         [](Case& c) { c.mask = MaskShape::compressed, c.sparse_mode = 4, c.pre_tokens = 30, c.next_tokens = -2; }},
         {"wide value", [](Case& c) { c.Dv = 40; }},
         {"few keys", [](Case& c) { c.S2 = 7; }},
     };

@@ -22,14 +22,10 @@ Plans plans_of(const Case& c, const AttentionParams& given, const Options& run, 
     params.head_num = c.N1;
     const auto view = [&](std::int64_t heads, std::int64_t rows, std::int64_t columns) -> TensorView {
         switch (c.layout) {
-            case Layout::BSND:
-                return {nullptr, c.dtype, {c.B, rows, heads, columns}};
-            case Layout::BSH:
-                return {nullptr, c.dtype, {c.B, rows, heads * columns}};
-            case Layout::SBH:
-                return {nullptr, c.dtype, {rows, c.B, heads * columns}};
-            default:
-                return {nullptr, c.dtype, {c.B, heads, rows, columns}};
+            case Layout::BSND: return {nullptr, c.dtype, {c.B, rows, heads, columns}};
+            case Layout::BSH: return {nullptr, c.dtype, {c.B, rows, heads * columns}};
+            case Layout::SBH: return {nullptr, c.dtype, {rows, c.B, heads * columns}};
+            default: return {nullptr, c.dtype, {c.B, heads, rows, columns}};
         }
     };
     const TensorView statistic(nullptr, f32, {c.B, c.N1, c.S1, 8});
@@ -51,7 +47,8 @@ std::int64_t computed(const PlanInfo& plan) { return plan.tiles_full + plan.tile
 
 TEST_P(Cases, PRF_01_a_layout_does_not_change_the_plan) {
     const Options run = options();
-    const Case base{.name = "PRF_01", .B = 64, .N1 = 8, .N2 = 8, .S1 = 196, .S2 = 196, .D = 32, .Dv = 32, .dtype = bf16};
+    const Case base{
+        .name = "PRF_01", .B = 64, .N1 = 8, .N2 = 8, .S1 = 196, .S2 = 196, .D = 32, .Dv = 32, .dtype = bf16};
     const Plans expected = plans_of(base, {}, run);
     for (const Layout layout : {Layout::BSND, Layout::BSH, Layout::SBH}) {
         Case other = base;
@@ -106,8 +103,8 @@ TEST_P(Cases, PRF_07_operation_counts) {
 }
 
 TEST_P(Cases, PRF_09_very_long_problems_are_bounded) {
-    // One million keys for 16 queries; a window over 65536 rows. Tiles and workspace follow what is visible and S, never
-    // S1·S2.
+    // One million keys for 16 queries; a window over 65536 rows. Tiles and workspace follow what is visible and S,
+    // never S1·S2.
     const Options run = options();
     const Case tall{.name = "PRF_09", .S1 = 16, .S2 = 1 << 20, .D = 64, .Dv = 64, .dtype = bf16};
     const Plans million = plans_of(tall, {}, run);

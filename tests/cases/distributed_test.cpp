@@ -29,17 +29,16 @@ struct Block {
     MaskRule rule;
 };
 
-/// A ring over shards: shard r holds queries and keys at positions rows_of[r] (in order). blocks(q, k) says how shard q's
-/// queries meet shard k's keys. Returns the unsharded results in the original row order.
+/// A ring over shards: shard r holds queries and keys at positions rows_of[r] (in order). blocks(q, k) says how shard
+/// q's queries meet shard k's keys. Returns the unsharded results in the original row order.
 Results ring(const Scenario& s, const std::vector<std::vector<std::int64_t>>& rows_of,
              const std::function<std::vector<Block>(std::size_t, std::size_t)>& blocks, const Options& run) {
     const auto gather = [](const Tensor& tensor, const std::vector<std::int64_t>& rows) {
         Extents extents = tensor.extents();
         extents.s = static_cast<std::int64_t>(rows.size());
         Tensor shard(tensor.dtype(), Form::BNSD, extents);
-        return shard.fill([&](auto b, auto n, auto r, auto d) {
-            return tensor.get(b, n, rows[static_cast<std::size_t>(r)], d);
-        });
+        return shard.fill(
+            [&](auto b, auto n, auto r, auto d) { return tensor.get(b, n, rows[static_cast<std::size_t>(r)], d); });
     };
     const auto zeros = [](const Tensor& like) { return Tensor(f64, Form::BNSD, like.extents()).fill(0.0); };
     const auto add = [](Tensor& to, std::int64_t row, const Tensor& from) {
@@ -57,10 +56,9 @@ Results ring(const Scenario& s, const std::vector<std::vector<std::int64_t>>& ro
         for (std::size_t k = 0; k < rows_of.size(); ++k) {
             for (const Block& block : blocks(q, k)) {
                 const Tensor key = gather(s.key, rows_of[k]), value = gather(s.value, rows_of[k]);
-                const Scenario part = against(s, query.rows(block.first_query, block.queries),
-                                              dy.rows(block.first_query, block.queries),
-                                              key.rows(block.first_key, block.keys),
-                                              value.rows(block.first_key, block.keys), block.rule);
+                const Scenario part =
+                    against(s, query.rows(block.first_query, block.queries), dy.rows(block.first_query, block.queries),
+                            key.rows(block.first_key, block.keys), value.rows(block.first_key, block.keys), block.rule);
                 const Results got = run_forward(part, run);
                 Results spread = make_outputs(against(s, query, dy, key, value, {}));
                 spread.attention_out.fill(0.0), spread.softmax_max.fill(-FLT_MAX), spread.softmax_sum.fill(FLT_MAX);
@@ -77,10 +75,9 @@ Results ring(const Scenario& s, const std::vector<std::vector<std::int64_t>>& ro
         Tensor dq = zeros(query);
         for (const auto& [block, k] : steps) {
             const Tensor key = gather(s.key, rows_of[k]), value = gather(s.value, rows_of[k]);
-            const Scenario part = against(s, query.rows(block.first_query, block.queries),
-                                          dy.rows(block.first_query, block.queries),
-                                          key.rows(block.first_key, block.keys),
-                                          value.rows(block.first_key, block.keys), block.rule);
+            const Scenario part =
+                against(s, query.rows(block.first_query, block.queries), dy.rows(block.first_query, block.queries),
+                        key.rows(block.first_key, block.keys), value.rows(block.first_key, block.keys), block.rule);
             Results given;
             given.attention_out = merged.attention_out.rows(block.first_query, block.queries);
             given.softmax_max = merged.softmax_max.rows(block.first_query, block.queries);
@@ -115,8 +112,15 @@ TEST_P(Cases, DST_01_a_ring_uses_each_visiting_block) {
     for (const std::int64_t R : {2, 3, 4}) {
         for (const bool causal : {false, true}) {
             SCOPED_TRACE(std::to_string(R) + (causal ? " causal" : " full"));
-            Scenario s = make_scenario({.name = "DST_01", .N1 = 2, .N2 = 2, .S1 = S, .S2 = S, .D = 8, .Dv = 8,
-                                        .dtype = f64, .rule = causal ? causal_top_left : MaskRule{}});
+            Scenario s = make_scenario({.name = "DST_01",
+                                        .N1 = 2,
+                                        .N2 = 2,
+                                        .S1 = S,
+                                        .S2 = S,
+                                        .D = 8,
+                                        .Dv = 8,
+                                        .dtype = f64,
+                                        .rule = causal ? causal_top_left : MaskRule{}});
             const Tensor plain = as_f64(s.value);
             s.value.fill([&](auto b, auto n, auto j, auto d) {
                 return plain.get(b, n, j, d) * std::pow(10.0, static_cast<double>(j * R / S));
@@ -136,8 +140,8 @@ TEST_P(Cases, DST_01_a_ring_uses_each_visiting_block) {
 
 TEST_P(Cases, DST_02_error_does_not_grow_with_the_number_of_ranks) {
     // bf16 inputs, keys in R parts, partial outputs in f32, statistics merged, one final rounding. Right: the error of
-    // out, dk and dv is at most 1.2 of that of R = 1. Partial dq leave the operator in bf16, so dq may be off by half an
-    // ulp of each partial, which is added to what R = 1 is off by.
+    // out, dk and dv is at most 1.2 of that of R = 1. Partial dq leave the operator in bf16, so dq may be off by half
+    // an ulp of each partial, which is added to what R = 1 is off by.
     constexpr std::int64_t S = 1024;
     Scenario s = make_scenario({.name = "DST_02", .S1 = S, .S2 = S, .D = 64, .Dv = 64, .dtype = bf16});
     s.problem.f32_out = true;
@@ -148,8 +152,8 @@ TEST_P(Cases, DST_02_error_does_not_grow_with_the_number_of_ranks) {
         std::vector<Results> parts;
         std::vector<Scenario> scenarios;
         for (std::int64_t r = 0; r < R; ++r) {
-            scenarios.push_back(against(s, s.query, s.dy, s.key.rows(r * S / R, S / R), s.value.rows(r * S / R, S / R),
-                                        {}));
+            scenarios.push_back(
+                against(s, s.query, s.dy, s.key.rows(r * S / R, S / R), s.value.rows(r * S / R, S / R), {}));
             parts.push_back(run_forward(scenarios.back(), options(2)));
         }
         // The order of merging must not matter either: every second R merges backwards.
@@ -175,15 +179,22 @@ TEST_P(Cases, DST_02_error_does_not_grow_with_the_number_of_ranks) {
 }
 
 TEST_P(Cases, DST_03_load_balanced_causal_split) {
-    // 2·R chunks; rank r holds chunks r and 2R−1−r, so all ranks have the same work. Right: the unsharded results, FP64;
-    // with dy in chunk m only, dk and dv of later chunks are EXACT 0.
+    // 2·R chunks; rank r holds chunks r and 2R−1−r, so all ranks have the same work. Right: the unsharded results,
+    // FP64; with dy in chunk m only, dk and dv of later chunks are EXACT 0.
     for (const auto& [R, chunk] : {std::pair<std::int64_t, std::int64_t>{2, 6}, {4, 3}, {2, 1}, {4, 1}}) {
         const std::int64_t S = 2 * R * chunk;
         for (std::int64_t only = -1; only < 2 * R; only += R) {  // −1: dy everywhere
             SCOPED_TRACE(std::to_string(R) + " ranks, chunk " + std::to_string(chunk) + ", dy in " +
                          std::to_string(only));
-            Scenario s = make_scenario({.name = "DST_03", .N1 = 4, .N2 = 2, .S1 = S, .S2 = S, .D = 8, .Dv = 8,
-                                        .dtype = f64, .rule = causal_top_left});
+            Scenario s = make_scenario({.name = "DST_03",
+                                        .N1 = 4,
+                                        .N2 = 2,
+                                        .S1 = S,
+                                        .S2 = S,
+                                        .D = 8,
+                                        .Dv = 8,
+                                        .dtype = f64,
+                                        .rule = causal_top_left});
             const Tensor dy = as_f64(s.dy);
             s.dy.fill([&](auto b, auto n, auto i, auto d) {
                 return only < 0 || i / chunk == only ? dy.get(b, n, i, d) : 0.0;
@@ -252,8 +263,8 @@ TEST_P(Cases, DST_06_statistics_merged_outside) {
 }
 
 TEST_P(Cases, DST_08_head_shards_with_fewer_kv_heads_than_ranks) {
-    // 8 query heads over 4 ranks, 2 kv heads replicated: the gradients of replicas are summed. A second model with other
-    // head counts runs in between; nothing of it may stay behind.
+    // 8 query heads over 4 ranks, 2 kv heads replicated: the gradients of replicas are summed. A second model with
+    // other head counts runs in between; nothing of it may stay behind.
     const Case problem{.name = "DST_08", .N1 = 8, .N2 = 2, .S1 = 20, .S2 = 24, .D = 8, .Dv = 8, .dtype = f64};
     const Scenario s = make_scenario(problem);
     const Scenario other = make_scenario({.name = "DST_08_other", .N1 = 6, .N2 = 3, .S1 = 20, .S2 = 24, .dtype = f64});
@@ -277,8 +288,8 @@ TEST_P(Cases, DST_08_head_shards_with_fewer_kv_heads_than_ranks) {
 }
 
 TEST_P(Cases, DST_09_padded_head_counts_keep_the_group) {
-    // Head counts that R does not divide: pad kv heads to a multiple of R, query heads to kv·G, with zeros; cut by rank;
-    // drop the padding. Right: the unpadded results, EXACT.
+    // Head counts that R does not divide: pad kv heads to a multiple of R, query heads to kv·G, with zeros; cut by
+    // rank; drop the padding. Right: the unpadded results, EXACT.
     struct Split {
         std::int64_t N1, N2, R;
     };
@@ -286,25 +297,24 @@ TEST_P(Cases, DST_09_padded_head_counts_keep_the_group) {
         SCOPED_TRACE(split.N1);
         const std::int64_t G = split.N1 / split.N2;
         const std::int64_t kv = (split.N2 + split.R - 1) / split.R * split.R;
-        const Scenario s = make_scenario({.name = "DST_09", .N1 = split.N1, .N2 = split.N2, .S1 = 9, .S2 = 14, .D = 8,
-                                          .Dv = 8});
+        const Scenario s =
+            make_scenario({.name = "DST_09", .N1 = split.N1, .N2 = split.N2, .S1 = 9, .S2 = 14, .D = 8, .Dv = 8});
         const Results whole = run_both(s, options());
         const auto padded = [](const Tensor& tensor, std::int64_t heads) {
             Extents extents = tensor.extents();
             const std::int64_t own = extents.n;
             extents.n = heads;
             Tensor wide(tensor.dtype(), Form::BNSD, extents);
-            return wide.fill(
-                [&](auto b, auto n, auto r, auto d) { return n < own ? tensor.get(b, n, r, d) : 0.0; });
+            return wide.fill([&](auto b, auto n, auto r, auto d) { return n < own ? tensor.get(b, n, r, d) : 0.0; });
         };
         const Tensor query = padded(s.query, kv * G), dy = padded(s.dy, kv * G), key = padded(s.key, kv),
                      value = padded(s.value, kv);
         std::vector<Tensor> out, dq, dk, dv;
         const std::int64_t local = kv / split.R;
         for (std::int64_t rank = 0; rank < split.R; ++rank) {
-            const Scenario shard = make_scenario(query.heads(rank * local * G, local * G),
-                                                 key.heads(rank * local, local), value.heads(rank * local, local),
-                                                 dy.heads(rank * local * G, local * G), s.params.scale);
+            const Scenario shard =
+                make_scenario(query.heads(rank * local * G, local * G), key.heads(rank * local, local),
+                              value.heads(rank * local, local), dy.heads(rank * local * G, local * G), s.params.scale);
             const Results got = run_both(shard, options());
             out.push_back(got.attention_out), dq.push_back(got.dq), dk.push_back(got.dk), dv.push_back(got.dv);
         }
@@ -318,7 +328,14 @@ TEST_P(Cases, DST_09_padded_head_counts_keep_the_group) {
 TEST_P(Cases, DST_10_the_query_is_cut_outside_the_operator) {
     // A causal 12×12 problem cut after 5 queries: the first rows against all keys as a band with next = −7, the rest as
     // bottom-right causal. Outputs concatenate, dk and dv add up, FP64. next = −6 or −8 must differ.
-    Scenario s = make_scenario({.name = "DST_10", .N1 = 2, .N2 = 2, .S1 = 12, .S2 = 12, .D = 8, .Dv = 8, .dtype = f64,
+    Scenario s = make_scenario({.name = "DST_10",
+                                .N1 = 2,
+                                .N2 = 2,
+                                .S1 = 12,
+                                .S2 = 12,
+                                .D = 8,
+                                .Dv = 8,
+                                .dtype = f64,
                                 .rule = causal_top_left});
     const Results whole = run_both(s, options());
     const Tensor compressed = mask_where(2048, 2048, [](auto i, auto j) { return j <= i; });

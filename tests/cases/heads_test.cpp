@@ -41,8 +41,8 @@ Results run_repeated(const Scenario& s, const Options& run) {
 
 TEST_P(Cases, GQA_01_key_and_value_gradients_are_summed_over_the_group) {
     for (const auto& [N1, N2] : {std::pair<std::int64_t, std::int64_t>{4, 4}, {6, 2}, {6, 3}, {8, 1}, {13, 1}}) {
-        const Case problem{.name = "GQA_01", .B = 2, .N1 = N1, .N2 = N2, .S1 = 5, .S2 = 9, .D = 4, .Dv = 4,
-                           .dtype = f64};
+        const Case problem{
+            .name = "GQA_01", .B = 2, .N1 = N1, .N2 = N2, .S1 = 5, .S2 = 9, .D = 4, .Dv = 4, .dtype = f64};
         SCOPED_TRACE(describe(problem));
         const Scenario s = make_scenario(problem);
         const Results got = run_both(s, options());
@@ -78,7 +78,14 @@ TEST_P(Cases, GQA_03_gradients_are_addressed_by_kv_heads) {
 
 TEST_P(Cases, GQA_05_scale_and_head_sizes_of_latent_attention) {
     // D = 192, Dv = 128. The scale is what the caller says: 1/√192 from either size would differ; not given, it is 1.
-    const Case problem{.name = "GQA_05", .N1 = 4, .N2 = 4, .S1 = 60, .S2 = 75, .D = 192, .Dv = 128, .dtype = bf16,
+    const Case problem{.name = "GQA_05",
+                       .N1 = 4,
+                       .N2 = 4,
+                       .S1 = 60,
+                       .S2 = 75,
+                       .D = 192,
+                       .Dv = 128,
+                       .dtype = bf16,
                        .rule = causal_bottom_right};
     const Scenario s = make_scenario(problem);
     const Truth truth = truth_of(s);
@@ -97,16 +104,23 @@ TEST_P(Cases, GQA_07_one_query_and_key_lengths_around_256) {
         for (const std::int64_t S2 : {1, 255, 256, 257, 512, 1024, 1025, 4096}) {
             for (const std::int64_t hidden : {0, 1, 255}) {
                 if (hidden >= S2) continue;
-                const Case problem{.name = "GQA_07", .N1 = G, .N2 = 1, .S1 = 1, .S2 = S2, .D = 128, .Dv = 128,
-                                   .dtype = bf16, .sparse_mode = 1};
+                const Case problem{.name = "GQA_07",
+                                   .N1 = G,
+                                   .N2 = 1,
+                                   .S1 = 1,
+                                   .S2 = S2,
+                                   .D = 128,
+                                   .Dv = 128,
+                                   .dtype = bf16,
+                                   .sparse_mode = 1};
                 SCOPED_TRACE(describe(problem) + " hidden " + std::to_string(hidden));
                 Scenario s = make_scenario(problem);
                 s.problem.f32_out = true;
                 const std::int64_t kept = S2 - hidden;
                 if (hidden > 0) s.mask = mask_where(1, S2, [kept](auto, auto j) { return j < kept; });
                 const Results got = run_both(s, options());
-                const Scenario cut = make_scenario(s.query, s.key.rows(0, kept), s.value.rows(0, kept), s.dy,
-                                                   s.params.scale);
+                const Scenario cut =
+                    make_scenario(s.query, s.key.rows(0, kept), s.value.rows(0, kept), s.dy, s.params.scale);
                 static std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, Truth> known;
                 const auto [truth, fresh] = known.try_emplace({G, S2, hidden});  // shared by the instruction sets
                 if (fresh) truth->second = truth_of(cut);
@@ -141,8 +155,8 @@ TEST_P(Cases, GQA_08_head_counts_that_do_not_divide) {
 
 TEST_P(Cases, GQA_08_a_kv_head_expanded_by_stride_0) {
     // One kv head seen as four: the gradients of the four add up to that of the one.
-    const Case problem{.name = "GQA_08_expanded", .N1 = 4, .N2 = 4, .S1 = 11, .S2 = 13, .dtype = f64,
-                       .broadcast_heads = true};
+    const Case problem{
+        .name = "GQA_08_expanded", .N1 = 4, .N2 = 4, .S1 = 11, .S2 = 13, .dtype = f64, .broadcast_heads = true};
     const Scenario expanded = make_scenario(problem);
     const Results got = run_both(expanded, options());
     const Scenario shared = make_scenario(expanded.query, expanded.key.heads(0, 1), expanded.value.heads(0, 1),

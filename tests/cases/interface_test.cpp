@@ -78,8 +78,18 @@ TEST_P(Cases, API_04_gradcheck) {
           Variant{"window", window(1, 0), MaskShape::none, 0.7}, Variant{"mask", {}, MaskShape::ss, 0.7},
           Variant{"negative scale", {}, MaskShape::none, -1.3}, Variant{"scale 0", {}, MaskShape::none, 0.0}}) {
         SCOPED_TRACE(variant.name);
-        const Case problem{.name = "API_04", .N1 = 2, .N2 = 1, .S1 = 3, .S2 = 4, .D = 2, .Dv = 3, .dtype = f64,
-                           .scale = variant.scale, .mask = variant.mask, .sparse_mode = 1, .rule = variant.rule};
+        const Case problem{.name = "API_04",
+                           .N1 = 2,
+                           .N2 = 1,
+                           .S1 = 3,
+                           .S2 = 4,
+                           .D = 2,
+                           .Dv = 3,
+                           .dtype = f64,
+                           .scale = variant.scale,
+                           .mask = variant.mask,
+                           .sparse_mode = 1,
+                           .rule = variant.rule};
         Scenario s = make_scenario(problem);
         const Results got = run_both(s, options());
         const auto loss = [&] {
@@ -186,8 +196,7 @@ TEST_P(Cases, API_10_whatever_forward_accepts_backward_accepts) {
                     problem.D = D, problem.Dv = Dv;
                     problem.sparse_mode = mask == MaskShape::compressed ? 3 : 0;
                     const Results got = run_both(make_scenario(problem), options());
-                    EXPECT_TRUE(got.dq.all_finite() && got.dk.all_finite() && got.dv.all_finite())
-                        << describe(problem);
+                    EXPECT_TRUE(got.dq.all_finite() && got.dk.all_finite() && got.dv.all_finite()) << describe(problem);
                 }
             }
         }

@@ -15,8 +15,16 @@ TEST_P(Cases, VAR_06_causal_with_one_key) {
     // Bottom-right causal with one key: only the last row sees it. Right: there out = v and dv = 1; every other row is
     // 0; dq = dk = 0, all EXACT.
     for (const std::int64_t S1 : {76, 34, 146}) {
-        const Case problem{.name = "VAR_06", .S1 = S1, .S2 = 1, .D = 32, .Dv = 32, .dtype = f16,
-                           .rule = causal_bottom_right, .query_size = 3, .key_size = 3, .value_size = 3};
+        const Case problem{.name = "VAR_06",
+                           .S1 = S1,
+                           .S2 = 1,
+                           .D = 32,
+                           .Dv = 32,
+                           .dtype = f16,
+                           .rule = causal_bottom_right,
+                           .query_size = 3,
+                           .key_size = 3,
+                           .value_size = 3};
         Scenario s = make_scenario(problem);
         s.dy.fill(1.0);
         const Results got = run_both(s, options());
@@ -31,12 +39,19 @@ TEST_P(Cases, VAR_06_causal_with_one_key) {
 TEST_P(Cases, VAR_07_garbage_around_the_statistics) {
     // Statistics lie in a longer buffer; what is behind their rows, and in copies 1 to 7, must not reach a gradient.
     for (const std::int64_t S : {65, 1, 127, 3}) {
-        const Case problem{.name = "VAR_07", .N1 = 2, .N2 = 2, .S1 = S, .S2 = S, .D = 32, .Dv = 32, .dtype = bf16,
+        const Case problem{.name = "VAR_07",
+                           .N1 = 2,
+                           .N2 = 2,
+                           .S1 = S,
+                           .S2 = S,
+                           .D = 32,
+                           .Dv = 32,
+                           .dtype = bf16,
                            .rule = causal_top_left};
         const Scenario s = make_scenario(problem);
         const Results plain = run_both(s, options());
-        for (const double garbage : {std::numeric_limits<double>::quiet_NaN(),
-                                     std::numeric_limits<double>::infinity(), 1e30}) {
+        for (const double garbage :
+             {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 1e30}) {
             // [B, N1, S + 64, 8] with only [.., :S, 0] filled.
             const auto surrounded = [&](const Tensor& statistic) {
                 Tensor wide = bnsd(f32, 1, 2, S + 64, 8).fill(garbage);
@@ -58,8 +73,8 @@ TEST_P(Cases, VAR_07_garbage_around_the_statistics) {
 }
 
 TEST_P(Cases, VAR_13_documents_do_not_see_each_other) {
-    // Documents of 5, 1, 9 and 4 rows in one sequence, causal inside each, by a dense mask. dy is non-zero in document 2
-    // only: gradients outside it are EXACT 0. Changing document 1 changes no other document, EXACT.
+    // Documents of 5, 1, 9 and 4 rows in one sequence, causal inside each, by a dense mask. dy is non-zero in document
+    // 2 only: gradients outside it are EXACT 0. Changing document 1 changes no other document, EXACT.
     constexpr std::int64_t ends[] = {5, 6, 15, 19};
     const auto document = [&](std::int64_t row) {
         return std::upper_bound(std::begin(ends), std::end(ends), row) - std::begin(ends);
@@ -75,8 +90,8 @@ TEST_P(Cases, VAR_13_documents_do_not_see_each_other) {
         EXPECT_TRUE(tensor->rows(15, 4).all_zero());
         EXPECT_FALSE(tensor->rows(6, 9).all_zero());
     }
-    for (std::int64_t d = 0; d < 16; ++d) s.query.set(0, 0, 5, d, 7.0), s.key.set(0, 0, 5, d, -9.0),
-                                          s.value.set(0, 0, 5, d, 100.0);
+    for (std::int64_t d = 0; d < 16; ++d)
+        s.query.set(0, 0, 5, d, 7.0), s.key.set(0, 0, 5, d, -9.0), s.value.set(0, 0, 5, d, 100.0);
     const Results changed = run_both(s, options());
     for (const auto& [first, count] : {std::pair<std::int64_t, std::int64_t>{0, 5}, {6, 13}}) {
         EXPECT_TRUE(equal_bits("out", changed.attention_out.rows(first, count), got.attention_out.rows(first, count)));

@@ -37,8 +37,16 @@ TEST_P(Cases, MSK_01_a_row_without_keys) {
     // Batch 1 has its keys 2 and 3 padded away, so its row 3 sees nothing. Whatever dy holds there (NaN too), the row
     // gives out 0 and dq 0, and everything else is as if the row did not exist, EXACT.
     for (const DType dtype : {f32, bf16}) {
-        const Case problem{.name = "MSK_01", .B = 2, .N1 = 2, .N2 = 2, .S1 = 4, .S2 = 4, .D = 8, .Dv = 8,
-                           .dtype = dtype, .sparse_mode = 1};
+        const Case problem{.name = "MSK_01",
+                           .B = 2,
+                           .N1 = 2,
+                           .N2 = 2,
+                           .S1 = 4,
+                           .S2 = 4,
+                           .D = 8,
+                           .Dv = 8,
+                           .dtype = dtype,
+                           .sparse_mode = 1};
         Scenario s = make_scenario(problem);
         s.mask = Tensor(boolean, Form::BNSD, {2, 1, 4, 4});
         s.mask.fill([](auto b, auto, auto i, auto j) {
@@ -102,8 +110,8 @@ TEST_P(Cases, MSK_03_nan_and_inf_above_the_diagonal) {
     // The same with a causal rule over several tiles: key and value of the last rows are NaN; the rows before them
     // must not notice, in any output.
     for (const DType dtype : {f32, bf16}) {
-        const Case problem{.name = "MSK_03_causal", .S1 = 200, .S2 = 200, .D = 32, .Dv = 32, .dtype = dtype,
-                           .rule = causal_top_left};
+        const Case problem{
+            .name = "MSK_03_causal", .S1 = 200, .S2 = 200, .D = 32, .Dv = 32, .dtype = dtype, .rule = causal_top_left};
         Scenario s = make_scenario(problem);
         const Results expected = run_both(s, options());
         constexpr std::int64_t first_bad = 150;
@@ -118,11 +126,11 @@ TEST_P(Cases, MSK_03_nan_and_inf_above_the_diagonal) {
 }
 
 TEST_P(Cases, MSK_03_nan_in_a_query_row) {
-    // NaN in query row 2: its own out and dq are NaN, and dk, dv of the keys it sees. Rows 0 and 1, and every key that is
-    // hidden from row 2 (some of them visible to the others), are untouched, EXACT.
+    // NaN in query row 2: its own out and dq are NaN, and dk, dv of the keys it sees. Rows 0 and 1, and every key that
+    // is hidden from row 2 (some of them visible to the others), are untouched, EXACT.
     for (const DType dtype : {f32, bf16}) {
-        const Case problem{.name = "MSK_03_query", .S1 = 3, .S2 = 70, .D = 16, .Dv = 16, .dtype = dtype,
-                           .sparse_mode = 1};
+        const Case problem{
+            .name = "MSK_03_query", .S1 = 3, .S2 = 70, .D = 16, .Dv = 16, .dtype = dtype, .sparse_mode = 1};
         Scenario s = make_scenario(problem);
         const auto seen_by_2 = [](std::int64_t j) { return j % 3 != 1; };
         s.mask = mask_where(3, 70, [&](auto i, auto j) { return j != 33 && (i < 2 || seen_by_2(j)); });
@@ -227,10 +235,10 @@ TEST_P(Cases, MSK_09_negative_bounds) {
 }
 
 TEST_P(Cases, MSK_11_one_means_masked) {
-    // Causal within the first 100 of 128 keys, as bool and as u8 (any non-zero byte hides): EXACT the same, and what the
-    // reference makes of it.
-    const Case problem{.name = "MSK_11", .N1 = 2, .N2 = 2, .S1 = 128, .S2 = 128, .D = 32, .Dv = 32, .dtype = bf16,
-                       .sparse_mode = 1};
+    // Causal within the first 100 of 128 keys, as bool and as u8 (any non-zero byte hides): EXACT the same, and what
+    // the reference makes of it.
+    const Case problem{
+        .name = "MSK_11", .N1 = 2, .N2 = 2, .S1 = 128, .S2 = 128, .D = 32, .Dv = 32, .dtype = bf16, .sparse_mode = 1};
     Scenario s = make_scenario(problem);
     s.mask = mask_where(128, 128, [](auto i, auto j) { return j <= i && j < 100; });
     const Results expected = run_both(s, options());
@@ -256,8 +264,8 @@ TEST_P(Cases, MSK_11_one_means_masked) {
 
 TEST_P(Cases, MSK_14_shapes_of_a_mask) {
     // Each accepted shape equals its materialised [B, N, S1, S2], EXACT; the others are refused with the list.
-    const Case problem{.name = "MSK_14", .B = 3, .N1 = 4, .N2 = 4, .S1 = 6, .S2 = 10, .D = 8, .Dv = 8,
-                       .sparse_mode = 1};
+    const Case problem{
+        .name = "MSK_14", .B = 3, .N1 = 4, .N2 = 4, .S1 = 6, .S2 = 10, .D = 8, .Dv = 8, .sparse_mode = 1};
     Scenario s = make_scenario(problem);
     Random random(14);
     const auto random_mask = [&](Form form, Extents extents) {
@@ -267,18 +275,17 @@ TEST_P(Cases, MSK_14_shapes_of_a_mask) {
     const auto materialised = [&](const Tensor& mask) {
         Tensor full(boolean, Form::BNSD, {3, 4, 6, 10});
         return full.fill([&](auto b, auto n, auto i, auto j) {
-            return mask.get(mask.extents().b == 1 ? 0 : b, mask.extents().n == 1 ? 0 : n,
-                            mask.extents().s == 1 ? 0 : i, j);
+            return mask.get(mask.extents().b == 1 ? 0 : b, mask.extents().n == 1 ? 0 : n, mask.extents().s == 1 ? 0 : i,
+                            j);
         });
     };
     const auto run_with = [&](const Tensor& mask) {
         s.mask = mask;
         return run_both(s, options());
     };
-    for (const auto& [form, extents] : {std::pair{Form::SS, Extents{1, 1, 6, 10}},
-                                        std::pair{Form::BNSD, Extents{1, 1, 6, 10}},
-                                        std::pair{Form::BNSD, Extents{3, 1, 6, 10}},
-                                        std::pair{Form::BNSD, Extents{3, 4, 6, 10}}}) {
+    for (const auto& [form, extents] :
+         {std::pair{Form::SS, Extents{1, 1, 6, 10}}, std::pair{Form::BNSD, Extents{1, 1, 6, 10}},
+          std::pair{Form::BNSD, Extents{3, 1, 6, 10}}, std::pair{Form::BNSD, Extents{3, 4, 6, 10}}}) {
         const Tensor mask = random_mask(form, extents);
         expect_same_bits(run_with(mask), run_with(materialised(mask)));
     }
@@ -301,8 +308,8 @@ TEST_P(Cases, MSK_14_shapes_of_a_mask) {
     }
 }
 
-/// softmax_sum with a query of 0 counts the visible keys of each row; a value that holds its own index gives their mean.
-/// Keys seen by a rule lie side by side, so count and mean tell which they are.
+/// softmax_sum with a query of 0 counts the visible keys of each row; a value that holds its own index gives their
+/// mean. Keys seen by a rule lie side by side, so count and mean tell which they are.
 void expect_visible_range(const Scenario& base, const Options& run,
                           const std::function<std::pair<std::int64_t, std::int64_t>(std::int64_t)>& range) {
     const Results got = run_forward(base, run);
@@ -353,7 +360,9 @@ TEST_P(Cases, MSK_23_a_compressed_mask_is_a_rule) {
 TEST_P(Cases, MSK_23_worked_visibility_tables) {
     // Every mode on a wide and a tall problem, written out.
     const Options run = options();
-    const auto open = [](std::int64_t S1, std::int64_t S2) { return mask_where(S1, S2, [](auto, auto) { return true; }); };
+    const auto open = [](std::int64_t S1, std::int64_t S2) {
+        return mask_where(S1, S2, [](auto, auto) { return true; });
+    };
     EXPECT_EQ(visible_pairs(with_mode(0, 2, 1), open(4, 6), 4, 6, run), "110000/111000/111100/011110");
     EXPECT_EQ(visible_pairs(with_mode(0, 2, 1), open(6, 4), 6, 4, run), "1100/1110/1111/0111/0011/0001");
     EXPECT_EQ(visible_pairs(with_mode(0, 4, -1), open(4, 6), 4, 6, run), "000000/100000/110000/111000");

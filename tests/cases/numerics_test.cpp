@@ -18,10 +18,9 @@ TEST_P(Cases, NUM_01_saturated_score_keeps_the_only_weight_one) {
     for (const double sign : {1.0, -1.0}) {
         for (const std::int64_t keys : {1, 3}) {
             SCOPED_TRACE(keys);
-            const Scenario s = make_scenario(bnsd(bf16, 1, 1, 1, 64).fill(large),
-                                             bnsd(bf16, 1, 1, keys, 64).fill(sign * large),
-                                             bnsd(bf16, 1, 1, keys, 64).fill(large), bnsd(bf16, 1, 1, 1, 64).fill(1.0),
-                                             0.125);
+            const Scenario s =
+                make_scenario(bnsd(bf16, 1, 1, 1, 64).fill(large), bnsd(bf16, 1, 1, keys, 64).fill(sign * large),
+                              bnsd(bf16, 1, 1, keys, 64).fill(large), bnsd(bf16, 1, 1, 1, 64).fill(1.0), 0.125);
             const Results got = run_both(s, options());
             EXPECT_TRUE(all_equal(got.attention_out, large));
             const double lse = got.softmax_max.get(0, 0, 0, 0) + std::log(got.softmax_sum.get(0, 0, 0, 0));
@@ -29,7 +28,8 @@ TEST_P(Cases, NUM_01_saturated_score_keeps_the_only_weight_one) {
             EXPECT_TRUE(got.dq.all_zero());
             EXPECT_TRUE(got.dk.all_zero());
             const double weight = 1.0 / static_cast<double>(keys);
-            EXPECT_TRUE(within("dv", got.dv, bnsd(f64, 1, 1, keys, 64).fill(weight), keys == 1 ? 0 : ulp(weight, bf16)));
+            EXPECT_TRUE(
+                within("dv", got.dv, bnsd(f64, 1, 1, keys, 64).fill(weight), keys == 1 ? 0 : ulp(weight, bf16)));
         }
     }
 }
@@ -39,8 +39,14 @@ TEST_P(Cases, NUM_03_wide_score_range) {
     // rows. Right: BUDGET, all finite, I5, with keys in any order.
     for (const double key_size : {32.0, 64.0}) {
         for (const bool causal : {false, true}) {
-            const Case problem{.name = "NUM_03", .S1 = 700, .S2 = 1024, .D = 128, .Dv = 128, .dtype = bf16,
-                               .rule = causal ? causal_bottom_right : MaskRule{}, .key_size = key_size};
+            const Case problem{.name = "NUM_03",
+                               .S1 = 700,
+                               .S2 = 1024,
+                               .D = 128,
+                               .Dv = 128,
+                               .dtype = bf16,
+                               .rule = causal ? causal_bottom_right : MaskRule{},
+                               .key_size = key_size};
             const Scenario s = make_scenario(problem);
             static std::map<std::pair<double, bool>, Truth> known;  // shared by the instruction sets
             const auto [truth, fresh] = known.try_emplace({key_size, causal});
@@ -56,8 +62,8 @@ TEST_P(Cases, NUM_03_wide_score_range) {
 
 TEST_P(Cases, NUM_03_logits_in_ascending_and_descending_order) {
     // The same keys sorted by row 0's logits, both ways: the running maximum moves at every key, or never (I7).
-    const Case problem{.name = "NUM_03_sorted", .S1 = 3, .S2 = 1024, .D = 128, .Dv = 128, .dtype = bf16,
-                       .key_size = 32};
+    const Case problem{
+        .name = "NUM_03_sorted", .S1 = 3, .S2 = 1024, .D = 128, .Dv = 128, .dtype = bf16, .key_size = 32};
     const Scenario s = make_scenario(problem);
     const Truth truth = truth_of(s);
     std::vector<std::pair<double, std::int64_t>> order;
@@ -77,8 +83,8 @@ TEST_P(Cases, NUM_03_logits_in_ascending_and_descending_order) {
         };
         const Scenario sorted = make_scenario(s.query, permuted(s.key), permuted(s.value), s.dy, s.params.scale);
         const Results got = run_both(sorted, options());
-        EXPECT_TRUE(within_budget("attention_out", got.attention_out, truth.exact.attention_out,
-                                  truth.plain.attention_out));
+        EXPECT_TRUE(
+            within_budget("attention_out", got.attention_out, truth.exact.attention_out, truth.plain.attention_out));
         EXPECT_TRUE(within_budget("dq", got.dq, truth.exact.dq, truth.plain.dq));
         EXPECT_TRUE(within_budget("dk", got.dk, permuted(truth.exact.dk), permuted(truth.plain.dk)));
         EXPECT_TRUE(within_budget("dv", got.dv, permuted(truth.exact.dv), permuted(truth.plain.dv)));
@@ -91,8 +97,13 @@ TEST_P(Cases, NUM_05_one_key) {
     for (const DType dtype : {f16, bf16}) {
         for (std::uint64_t seed = 0; seed < 50; ++seed) {
             for (std::int64_t S1 = 1; S1 <= 17; S1 += seed < 3 ? 1 : 16) {
-                const Case problem{.name = "NUM_05", .S1 = S1, .S2 = 1, .dtype = dtype, .query_size = 3,
-                                   .key_size = 3, .value_size = 3};
+                const Case problem{.name = "NUM_05",
+                                   .S1 = S1,
+                                   .S2 = 1,
+                                   .dtype = dtype,
+                                   .query_size = 3,
+                                   .key_size = 3,
+                                   .value_size = 3};
                 Scenario s = make_scenario(problem, seed);
                 s.dy.fill(1.0);
                 const Results got = run_both(s, options());
@@ -173,8 +184,8 @@ TEST_P(Cases, NUM_08_large_negative_f16_inputs) {
             EXPECT_TRUE(out >= low - ulp(low, f16) && out <= high + ulp(high, f16)) << out;
         }
     }
-    // P and dv are each rounded once; and a maximum of 10^6 stored in f32 may be off by half an ulp (0.06), which every P
-    // of its row inherits as a factor.
+    // P and dv are each rounded once; and a maximum of 10^6 stored in f32 may be off by half an ulp (0.06), which every
+    // P of its row inherits as a factor.
     expect_i2(s, got, 2 * unit_roundoff(f16) + std::expm1(0.5 * ulp(got.softmax_max.max_abs(), f32)));
 }
 

@@ -16,8 +16,16 @@ namespace {
 TEST_P(Cases, SHP_02_key_and_value_are_halves_of_one_buffer) {
     for (const DType dtype : {f32, f16}) {
         for (const std::int64_t S1 : {1, 5}) {
-            const Case problem{.name = "SHP_02", .B = 2, .N1 = 16, .N2 = 1, .S1 = S1, .S2 = 16, .D = 128, .Dv = 128,
-                               .dtype = dtype, .mask = S1 == 1 ? MaskShape::one1ss : MaskShape::none,
+            const Case problem{.name = "SHP_02",
+                               .B = 2,
+                               .N1 = 16,
+                               .N2 = 1,
+                               .S1 = S1,
+                               .S2 = 16,
+                               .D = 128,
+                               .Dv = 128,
+                               .dtype = dtype,
+                               .mask = S1 == 1 ? MaskShape::one1ss : MaskShape::none,
                                .sparse_mode = 1};
             Scenario s = make_scenario(problem);
             const Results expected = run_both(s, options());
@@ -33,8 +41,8 @@ TEST_P(Cases, SHP_02_key_and_value_are_halves_of_one_buffer) {
 }
 
 TEST_P(Cases, SHP_03_only_some_operands_are_transposed_views) {
-    const Case problem{.name = "SHP_03", .B = 2, .N1 = 16, .N2 = 16, .S1 = 62, .S2 = 62, .D = 128, .Dv = 128,
-                       .dtype = bf16};
+    const Case problem{
+        .name = "SHP_03", .B = 2, .N1 = 16, .N2 = 16, .S1 = 62, .S2 = 62, .D = 128, .Dv = 128, .dtype = bf16};
     const Scenario s = make_scenario(problem);
     const Results expected = run_both(s, options(2));
     const Extents extents = s.query.extents();
@@ -108,8 +116,8 @@ TEST_P(Cases, SHP_07_each_operand_has_its_own_row_stride) {
             tensor.copy_into(moved);
             return moved;
         };
-        const Scenario edge = make_scenario(fenced(s.query), fenced(s.key), fenced(s.value), fenced(s.dy),
-                                            s.params.scale);
+        const Scenario edge =
+            make_scenario(fenced(s.query), fenced(s.key), fenced(s.value), fenced(s.dy), s.params.scale);
         Results results = make_outputs(edge);
         results.attention_out = fenced(results.attention_out);
         results.dq = fenced(results.dq), results.dk = fenced(results.dk), results.dv = fenced(results.dv);
@@ -124,7 +132,14 @@ TEST_P(Cases, SHP_08_slices_of_one_fused_buffer) {
     // starts as NaN. Right: EXACT as from separate tensors; every element of the buffer written.
     constexpr std::int64_t T = 128, N = 2;
     for (const std::int64_t D : {64, 128, 256}) {
-        const Case problem{.name = "SHP_08", .N1 = N, .N2 = N, .S1 = T, .S2 = T, .D = D, .Dv = D, .dtype = bf16,
+        const Case problem{.name = "SHP_08",
+                           .N1 = N,
+                           .N2 = N,
+                           .S1 = T,
+                           .S2 = T,
+                           .D = D,
+                           .Dv = D,
+                           .dtype = bf16,
                            .layout = Layout::BSND};
         Scenario s = make_scenario(problem);
         const Results expected = run_both(s, options());
@@ -203,8 +218,8 @@ TEST_P(Cases, SHP_09_all_signal_in_the_last_column) {
     for (const DType dtype : {f32, bf16}) {
         for (const std::int64_t D : head_sizes_off_the_grid()) {
             SCOPED_TRACE(std::string(fascore::name(dtype)) + " D " + std::to_string(D));
-            Scenario s = make_scenario({.name = "SHP_09", .S1 = 37, .S2 = 53, .D = D, .Dv = D, .dtype = dtype,
-                                        .scale = 1.0});
+            Scenario s =
+                make_scenario({.name = "SHP_09", .S1 = 37, .S2 = 53, .D = D, .Dv = D, .dtype = dtype, .scale = 1.0});
             for (Tensor* tensor : {&s.query, &s.key, &s.value}) {
                 Tensor old = *tensor;
                 tensor->fill([&](auto b, auto n, auto r, auto d) { return d + 1 == D ? old.get(b, n, r, d) : 0.0; });
@@ -273,19 +288,19 @@ TEST_P(Cases, SHP_12_offsets_beyond_32_bits) {
 }
 
 TEST_P(Cases, SHP_14_every_extent_zero) {
-    // Each extent 0 with the others 2: no crash, nothing left as it was. S2 = 0 (or N2 = 0): out = 0, dq = 0, statistics
-    // 0. S1 = 0 (or N1 = 0, with its group): dk = dv = 0. D = 0 has no score and is refused.
+    // Each extent 0 with the others 2: no crash, nothing left as it was. S2 = 0 (or N2 = 0): out = 0, dq = 0,
+    // statistics 0. S1 = 0 (or N1 = 0, with its group): dk = dv = 0. D = 0 has no score and is refused.
     struct Extent {
         const char* name;
         std::int64_t Case::*member;
     };
-    for (const Extent& zero : {Extent{"B", &Case::B}, Extent{"N1", &Case::N1}, Extent{"N2", &Case::N2},
-                               Extent{"S1", &Case::S1}, Extent{"S2", &Case::S2}, Extent{"D", &Case::D},
-                               Extent{"Dv", &Case::Dv}, Extent{"all", nullptr}}) {
+    for (const Extent& zero :
+         {Extent{"B", &Case::B}, Extent{"N1", &Case::N1}, Extent{"N2", &Case::N2}, Extent{"S1", &Case::S1},
+          Extent{"S2", &Case::S2}, Extent{"D", &Case::D}, Extent{"Dv", &Case::Dv}, Extent{"all", nullptr}}) {
         for (const MaskRule rule : {MaskRule{}, causal_top_left, causal_bottom_right}) {
             for (const DType dtype : {f32, bf16}) {
-                Case problem{.name = "SHP_14", .B = 2, .N1 = 2, .N2 = 2, .S1 = 2, .S2 = 2, .D = 2, .Dv = 2,
-                             .dtype = dtype};
+                Case problem{
+                    .name = "SHP_14", .B = 2, .N1 = 2, .N2 = 2, .S1 = 2, .S2 = 2, .D = 2, .Dv = 2, .dtype = dtype};
                 problem.rule = rule;
                 if (zero.member != nullptr) {
                     problem.*zero.member = 0;
@@ -345,12 +360,29 @@ TEST_P(Cases, SHP_15_tails_do_not_bleed_into_the_next_head) {
     // alone, EXACT.
     for (const std::int64_t S : {1, 31, 33, 63, 65, 100, 127, 129}) {
         for (const std::int64_t D : {64, 128}) {
-            expect_no_bleeding({.name = "SHP_15", .B = 2, .N1 = 4, .N2 = 4, .S1 = S, .S2 = S, .D = D, .Dv = D,
-                                .dtype = D == 64 ? f32 : bf16}, options(2));
+            expect_no_bleeding({.name = "SHP_15",
+                                .B = 2,
+                                .N1 = 4,
+                                .N2 = 4,
+                                .S1 = S,
+                                .S2 = S,
+                                .D = D,
+                                .Dv = D,
+                                .dtype = D == 64 ? f32 : bf16},
+                               options(2));
         }
     }
-    expect_no_bleeding({.name = "SHP_15_long", .B = 1, .N1 = 2, .N2 = 2, .S1 = 4250, .S2 = 4250, .D = 64, .Dv = 64,
-                        .dtype = bf16, .rule = causal_top_left}, options(2));
+    expect_no_bleeding({.name = "SHP_15_long",
+                        .B = 1,
+                        .N1 = 2,
+                        .N2 = 2,
+                        .S1 = 4250,
+                        .S2 = 4250,
+                        .D = 64,
+                        .Dv = 64,
+                        .dtype = bf16,
+                        .rule = causal_top_left},
+                       options(2));
 }
 
 TEST_P(Cases, SHP_17_masks_with_strange_strides) {

@@ -93,10 +93,9 @@ TEST_P(Cancel, set_from_another_thread) {
     const Results given = run_forward(scenario, {.isa = isa(), .threads = 2});
     CancelToken token;
     std::atomic<bool> started{false};
-    const ProgressCallback tell{[](void* context, std::int64_t, std::int64_t) {
-                                    static_cast<std::atomic<bool>*>(context)->store(true);
-                                },
-                                &started};
+    const ProgressCallback tell{
+        [](void* context, std::int64_t, std::int64_t) { static_cast<std::atomic<bool>*>(context)->store(true); },
+        &started};
     std::atomic<bool> finished{false};
     std::thread canceller([&] {
         while (!started && !finished) std::this_thread::yield();
@@ -152,11 +151,15 @@ void expect_orderly(const Watcher& watcher) {
 }
 
 TEST_P(Cancel, progress_never_falls_and_ends_at_the_total) {
-    for (const Case& problem : {long_problem(),
-                                Case{.name = "small", .B = 2, .N1 = 3, .N2 = 3, .S1 = 10, .S2 = 10},
+    for (const Case& problem : {long_problem(), Case{.name = "small", .B = 2, .N1 = 3, .N2 = 3, .S1 = 10, .S2 = 10},
                                 Case{.name = "causal", .S1 = 900, .S2 = 900, .rule = causal_top_left},
-                                Case{.name = "nothing_visible", .S1 = 100, .S2 = 100, .mask = MaskShape::compressed,
-                                     .sparse_mode = 4, .pre_tokens = -200, .next_tokens = 300}}) {
+                                Case{.name = "nothing_visible",
+                                .S1 = 100,
+                                .S2 = 100,
+                                .mask = MaskShape::compressed,
+                                .sparse_mode = 4,
+                                .pre_tokens = -200,
+                                .next_tokens = 300}}) {
         const Scenario scenario = make_scenario(problem);
         for (const int threads : thread_counts) {
             SCOPED_TRACE(problem.name + " threads " + std::to_string(threads));

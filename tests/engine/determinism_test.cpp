@@ -24,19 +24,54 @@ std::vector<Case> cuttable() {
         {.name = "many_heads", .B = 3, .N1 = 5, .N2 = 5, .S1 = 70, .S2 = 70, .D = 32, .Dv = 32, .dtype = bf16},
         {.name = "many_heads_f32", .B = 3, .N1 = 5, .N2 = 5, .S1 = 70, .S2 = 70, .D = 32, .Dv = 32, .dtype = f32},
         {.name = "one_long_head", .S1 = 1500, .S2 = 1500, .D = 64, .Dv = 64, .dtype = bf16},
-        {.name = "one_long_head_causal", .S1 = 1500, .S2 = 1500, .D = 64, .Dv = 64, .dtype = bf16,
+        {.name = "one_long_head_causal",
+         .S1 = 1500,
+         .S2 = 1500,
+         .D = 64,
+         .Dv = 64,
+         .dtype = bf16,
          .rule = causal_top_left},
         {.name = "one_long_head_f32", .S1 = 900, .S2 = 1100, .D = 48, .Dv = 40, .dtype = f32},
         {.name = "one_long_head_f64", .S1 = 500, .S2 = 700, .D = 32, .Dv = 32, .dtype = f64},
         {.name = "one_long_head_f16", .S1 = 700, .S2 = 900, .D = 64, .Dv = 64, .dtype = f16},
         {.name = "one_query_long_keys", .N1 = 2, .N2 = 1, .S1 = 1, .S2 = 3000, .D = 64, .Dv = 64, .dtype = bf16},
-        {.name = "group_of_8", .N1 = 8, .N2 = 1, .S1 = 300, .S2 = 400, .D = 64, .Dv = 64, .dtype = bf16,
+        {.name = "group_of_8",
+         .N1 = 8,
+         .N2 = 1,
+         .S1 = 300,
+         .S2 = 400,
+         .D = 64,
+         .Dv = 64,
+         .dtype = bf16,
          .rule = causal_bottom_right},
-        {.name = "window", .N1 = 2, .N2 = 2, .S1 = 800, .S2 = 800, .D = 64, .Dv = 64, .dtype = bf16,
+        {.name = "window",
+         .N1 = 2,
+         .N2 = 2,
+         .S1 = 800,
+         .S2 = 800,
+         .D = 64,
+         .Dv = 64,
+         .dtype = bf16,
          .rule = window(100, 0)},
-        {.name = "masked", .N1 = 2, .N2 = 2, .S1 = 300, .S2 = 500, .D = 64, .Dv = 64, .dtype = bf16,
-         .mask = MaskShape::b1ss, .mask_content = MaskContent::random_empty_rows, .sparse_mode = 1},
-        {.name = "tall", .N1 = 1, .N2 = 1, .S1 = 2000, .S2 = 30, .D = 64, .Dv = 64, .dtype = bf16,
+        {.name = "masked",
+         .N1 = 2,
+         .N2 = 2,
+         .S1 = 300,
+         .S2 = 500,
+         .D = 64,
+         .Dv = 64,
+         .dtype = bf16,
+         .mask = MaskShape::b1ss,
+         .mask_content = MaskContent::random_empty_rows,
+         .sparse_mode = 1},
+        {.name = "tall",
+         .N1 = 1,
+         .N2 = 1,
+         .S1 = 2000,
+         .S2 = 30,
+         .D = 64,
+         .Dv = 64,
+         .dtype = bf16,
          .rule = causal_bottom_right},
     };
 }
@@ -122,9 +157,9 @@ TEST_P(Determinism, a_head_alone_and_among_others) {
             const Scenario all = make_scenario(problem);
             const Results together = run_both(all, {.isa = isa(), .threads = 2});
             for (const std::int64_t n : {0, 3}) {
-                const Scenario one = make_scenario(all.query.batches(1, 1).heads(n, 1), all.key.batches(1, 1).heads(n, 1),
-                                                   all.value.batches(1, 1).heads(n, 1), all.dy.batches(1, 1).heads(n, 1),
-                                                   all.params.scale);
+                const Scenario one = make_scenario(
+                    all.query.batches(1, 1).heads(n, 1), all.key.batches(1, 1).heads(n, 1),
+                    all.value.batches(1, 1).heads(n, 1), all.dy.batches(1, 1).heads(n, 1), all.params.scale);
                 expect_part(run_both(one, {.isa = isa(), .threads = 2}), together, 1, n, n);
             }
         }
@@ -132,8 +167,8 @@ TEST_P(Determinism, a_head_alone_and_among_others) {
 }
 
 TEST_P(Determinism, a_row_in_a_full_tile_and_in_an_edge_tile) {
-    // attention_out and dq of row i are sums over keys in an order the rows around it have no part in. Cutting the query
-    // behind any row therefore must not change a bit of the rows before it.
+    // attention_out and dq of row i are sums over keys in an order the rows around it have no part in. Cutting the
+    // query behind any row therefore must not change a bit of the rows before it.
     for (const DType dtype : {f32, bf16}) {
         Case problem{.name = "edge", .N1 = 2, .N2 = 2, .S1 = 300, .S2 = 333, .D = 48, .Dv = 48};
         problem.dtype = dtype;
@@ -141,8 +176,8 @@ TEST_P(Determinism, a_row_in_a_full_tile_and_in_an_edge_tile) {
         const Results expected = run_both(full, {.isa = isa()});
         for (const std::int64_t rows : {1, 5, 63, 97, 130, 299}) {
             SCOPED_TRACE(rows);
-            const Scenario cut = make_scenario(full.query.rows(0, rows), full.key, full.value, full.dy.rows(0, rows),
-                                               full.params.scale);
+            const Scenario cut =
+                make_scenario(full.query.rows(0, rows), full.key, full.value, full.dy.rows(0, rows), full.params.scale);
             const Results got = run_both(cut, {.isa = isa()});
             EXPECT_TRUE(equal_bits("attention_out", got.attention_out, expected.attention_out.rows(0, rows)));
             EXPECT_TRUE(equal_bits("softmax_max", got.softmax_max, expected.softmax_max.rows(0, rows)));

@@ -63,8 +63,9 @@ void add_shapes(Table& table) {
     table.add({.name = "dv_is_1", .S1 = 60, .S2 = 80, .D = 33, .Dv = 1}, every);
     table.add({.name = "d_is_1_dv_768", .S1 = 10, .S2 = 80, .D = 1, .Dv = 768}, {f32, bf16});
     table.add({.name = "gqa", .B = 2, .N1 = 6, .N2 = 2, .S1 = 70, .S2 = 100, .D = 32, .Dv = 32}, every);
-    table.add({.name = "gqa_causal", .N1 = 8, .N2 = 2, .S1 = 150, .S2 = 150, .D = 64, .Dv = 64,
-               .rule = causal_bottom_right}, every);
+    table.add(
+        {.name = "gqa_causal", .N1 = 8, .N2 = 2, .S1 = 150, .S2 = 150, .D = 64, .Dv = 64, .rule = causal_bottom_right},
+        every);
     table.add({.name = "mqa", .B = 2, .N1 = 5, .N2 = 1, .S1 = 40, .S2 = 130, .D = 48, .Dv = 32}, every);
     table.add({.name = "mqa_one_query", .N1 = 8, .N2 = 1, .S1 = 1, .S2 = 513, .D = 64, .Dv = 64}, every);
 }
@@ -72,16 +73,33 @@ void add_shapes(Table& table) {
 void add_values(Table& table) {
     const auto every = {f64, f32, bf16, f16};
     // Logits of ±1e4 and more: one weight is 1, the others 0, and the subtraction of the maximum decides.
-    table.add({.name = "logits_1e4", .N1 = 2, .N2 = 2, .S1 = 70, .S2 = 140, .D = 64, .Dv = 64, .query_size = 100,
-               .key_size = 100}, {f64, f32, bf16});
-    table.add({.name = "logits_30", .N1 = 2, .N2 = 2, .S1 = 70, .S2 = 140, .D = 64, .Dv = 64, .query_size = 5,
-               .key_size = 6}, every);
+    table.add({.name = "logits_1e4",
+               .N1 = 2,
+               .N2 = 2,
+               .S1 = 70,
+               .S2 = 140,
+               .D = 64,
+               .Dv = 64,
+               .query_size = 100,
+               .key_size = 100},
+              {f64, f32, bf16});
+    table.add(
+        {.name = "logits_30", .N1 = 2, .N2 = 2, .S1 = 70, .S2 = 140, .D = 64, .Dv = 64, .query_size = 5, .key_size = 6},
+        every);
     table.add({.name = "logits_tiny", .S1 = 70, .S2 = 140, .D = 64, .Dv = 64, .query_size = 0.01, .key_size = 0.01},
               every);
     table.add({.name = "scale_0", .S1 = 33, .S2 = 90, .D = 32, .Dv = 32, .scale = 0.0}, every);
     table.add({.name = "scale_1", .S1 = 33, .S2 = 90, .D = 32, .Dv = 32, .scale = 1.0}, every);
-    table.add({.name = "scale_negative", .N1 = 2, .N2 = 2, .S1 = 70, .S2 = 90, .D = 32, .Dv = 32, .scale = -0.3,
-               .rule = causal_top_left}, every);
+    table.add({.name = "scale_negative",
+               .N1 = 2,
+               .N2 = 2,
+               .S1 = 70,
+               .S2 = 90,
+               .D = 32,
+               .Dv = 32,
+               .scale = -0.3,
+               .rule = causal_top_left},
+              every);
     // The scale alone is huge (tiny); the logits are ordinary. Powers of two keep the inputs normal numbers.
     table.add({.name = "scale_huge", .S1 = 70, .S2 = 90, .D = 32, .Dv = 32, .scale = 0x1p60, .query_size = 0x1p-62},
               {f64, f32, bf16});
@@ -100,9 +118,9 @@ void add_layouts(Table& table) {
             problem.name = "layout_" + std::string(fascore::name(layout)) + '_' + name(arrangement);
             problem.layout = layout;
             problem.arrangement = arrangement;
-            problem.statistic_copies = arrangement == Arrangement::padded_rows ? 0
+            problem.statistic_copies = arrangement == Arrangement::padded_rows    ? 0
                                        : arrangement == Arrangement::column_slice ? 1
-                                                                                   : 8;
+                                                                                  : 8;
             if (arrangement == Arrangement::packed) {
                 table.add(problem, {f64, f32, bf16, f16});
             } else {
@@ -115,10 +133,27 @@ void add_layouts(Table& table) {
     table.add({.name = "statistics_1", .B = 2, .N1 = 3, .N2 = 3, .S1 = 20, .S2 = 45, .statistic_copies = 1},
               {f64, f32, bf16, f16});
     table.add({.name = "f32_out", .B = 2, .N1 = 3, .N2 = 3, .S1 = 40, .S2 = 45, .f32_out = true}, {bf16, f16});
-    table.add({.name = "broadcast_kv", .B = 2, .N1 = 4, .N2 = 4, .S1 = 40, .S2 = 75, .D = 32, .Dv = 32,
-               .broadcast_heads = true}, {f64, f32, bf16, f16});
-    table.add({.name = "broadcast_gqa", .B = 1, .N1 = 6, .N2 = 3, .S1 = 40, .S2 = 75, .D = 32, .Dv = 32,
-               .rule = causal_top_left, .broadcast_heads = true}, {f32, bf16});
+    table.add({.name = "broadcast_kv",
+               .B = 2,
+               .N1 = 4,
+               .N2 = 4,
+               .S1 = 40,
+               .S2 = 75,
+               .D = 32,
+               .Dv = 32,
+               .broadcast_heads = true},
+              {f64, f32, bf16, f16});
+    table.add({.name = "broadcast_gqa",
+               .B = 1,
+               .N1 = 6,
+               .N2 = 3,
+               .S1 = 40,
+               .S2 = 75,
+               .D = 32,
+               .Dv = 32,
+               .rule = causal_top_left,
+               .broadcast_heads = true},
+              {f32, bf16});
 }
 
 void add_masks(Table& table) {
@@ -129,8 +164,16 @@ void add_masks(Table& table) {
     };
     for (const Named& mask : {Named{"bnss", MaskShape::bnss}, Named{"b1ss", MaskShape::b1ss},
                               Named{"one1ss", MaskShape::one1ss}, Named{"ss", MaskShape::ss}}) {
-        Case problem{.name = std::string("mask_") + mask.name, .B = 2, .N1 = 4, .N2 = 2, .S1 = 70, .S2 = 133,
-                     .D = 32, .Dv = 32, .mask = mask.shape, .sparse_mode = 1};
+        Case problem{.name = std::string("mask_") + mask.name,
+                     .B = 2,
+                     .N1 = 4,
+                     .N2 = 2,
+                     .S1 = 70,
+                     .S2 = 133,
+                     .D = 32,
+                     .Dv = 32,
+                     .mask = mask.shape,
+                     .sparse_mode = 1};
         table.add(problem, every);
         problem.name += "_u8_empty_rows";
         problem.mask_dtype = u8;
@@ -142,12 +185,36 @@ void add_masks(Table& table) {
             table.add(problem, {bf16});
         }
     }
-    table.add({.name = "all_masked_rows", .N1 = 2, .N2 = 2, .S1 = 50, .S2 = 70, .D = 32, .Dv = 32,
-               .mask = MaskShape::ss, .mask_content = MaskContent::everything, .sparse_mode = 1}, every);
-    table.add({.name = "mask_hides_nothing", .N1 = 2, .N2 = 2, .S1 = 50, .S2 = 70, .D = 32, .Dv = 32,
-               .mask = MaskShape::ss, .mask_content = MaskContent::nothing}, every);
-    table.add({.name = "mask_is_causal", .S1 = 300, .S2 = 300, .D = 32, .Dv = 32, .mask = MaskShape::ss,
-               .mask_content = MaskContent::future, .sparse_mode = 1}, {f32, bf16});
+    table.add({.name = "all_masked_rows",
+               .N1 = 2,
+               .N2 = 2,
+               .S1 = 50,
+               .S2 = 70,
+               .D = 32,
+               .Dv = 32,
+               .mask = MaskShape::ss,
+               .mask_content = MaskContent::everything,
+               .sparse_mode = 1},
+              every);
+    table.add({.name = "mask_hides_nothing",
+               .N1 = 2,
+               .N2 = 2,
+               .S1 = 50,
+               .S2 = 70,
+               .D = 32,
+               .Dv = 32,
+               .mask = MaskShape::ss,
+               .mask_content = MaskContent::nothing},
+              every);
+    table.add({.name = "mask_is_causal",
+               .S1 = 300,
+               .S2 = 300,
+               .D = 32,
+               .Dv = 32,
+               .mask = MaskShape::ss,
+               .mask_content = MaskContent::future,
+               .sparse_mode = 1},
+              {f32, bf16});
 }
 
 void add_sparse_modes(Table& table) {
@@ -180,8 +247,13 @@ void add_sparse_modes(Table& table) {
     };
     for (const Mode& mode : modes) {
         for (const Shape& shape : {Shape{"square", 140, 140}, Shape{"wide", 70, 210}, Shape{"tall", 210, 70}}) {
-            Case problem{.name = std::string(mode.name) + '_' + shape.name, .N1 = 2, .N2 = 1, .S1 = shape.S1,
-                         .S2 = shape.S2, .D = 32, .Dv = 32};
+            Case problem{.name = std::string(mode.name) + '_' + shape.name,
+                         .N1 = 2,
+                         .N2 = 1,
+                         .S1 = shape.S1,
+                         .S2 = shape.S2,
+                         .D = 32,
+                         .Dv = 32};
             problem.mask = mode.mode >= 2 ? MaskShape::compressed : MaskShape::ss;
             problem.mask_content = MaskContent::random;
             problem.sparse_mode = mode.mode;
@@ -192,8 +264,13 @@ void add_sparse_modes(Table& table) {
     }
     // Without a mask tensor the mode and its tokens have no effect at all.
     for (int mode = 0; mode <= 4; ++mode) {
-        table.add({.name = "mode" + std::to_string(mode) + "_no_mask", .S1 = 30, .S2 = 45, .sparse_mode = mode,
-                   .pre_tokens = 1, .next_tokens = 1}, {f32});
+        table.add({.name = "mode" + std::to_string(mode) + "_no_mask",
+                   .S1 = 30,
+                   .S2 = 45,
+                   .sparse_mode = mode,
+                   .pre_tokens = 1,
+                   .next_tokens = 1},
+                  {f32});
     }
 }
 
@@ -203,10 +280,10 @@ void add_rules(Table& table) {
         MaskRule rule;
     };
     const Rule rules[] = {
-        {"causal_top_left", causal_top_left},   {"causal_bottom_right", causal_bottom_right},
-        {"window_both", window(31, 17)},        {"window_left", window(20, -1)},
-        {"window_right", window(-1, 9)},        {"window_open", window(-1, -1)},
-        {"window_diagonal", window(0, 0)},      {"window_wider_than_s", window(1000, 1000)},
+        {"causal_top_left", causal_top_left}, {"causal_bottom_right", causal_bottom_right},
+        {"window_both", window(31, 17)},      {"window_left", window(20, -1)},
+        {"window_right", window(-1, 9)},      {"window_open", window(-1, -1)},
+        {"window_diagonal", window(0, 0)},    {"window_wider_than_s", window(1000, 1000)},
     };
     struct Shape {
         const char* name;
@@ -215,15 +292,40 @@ void add_rules(Table& table) {
     };
     for (const Rule& rule : rules) {
         for (const Shape& shape : {Shape{"square", 211, 211}, Shape{"wide", 60, 275}, Shape{"tall", 275, 60}}) {
-            table.add({.name = std::string(rule.name) + '_' + shape.name, .N1 = 2, .N2 = 2, .S1 = shape.S1,
-                       .S2 = shape.S2, .D = 40, .Dv = 40, .rule = rule.rule}, {f64, f32, bf16, f16});
+            table.add({.name = std::string(rule.name) + '_' + shape.name,
+                       .N1 = 2,
+                       .N2 = 2,
+                       .S1 = shape.S1,
+                       .S2 = shape.S2,
+                       .D = 40,
+                       .Dv = 40,
+                       .rule = rule.rule},
+                      {f64, f32, bf16, f16});
         }
     }
     // A rule and a mask tensor intersect.
-    table.add({.name = "rule_and_mask", .N1 = 2, .N2 = 2, .S1 = 100, .S2 = 150, .D = 32, .Dv = 32,
-               .mask = MaskShape::b1ss, .sparse_mode = 1, .rule = causal_bottom_right}, {f64, f32, bf16, f16});
-    table.add({.name = "rule_and_band", .S1 = 150, .S2 = 150, .D = 32, .Dv = 32, .mask = MaskShape::compressed,
-               .sparse_mode = 4, .pre_tokens = 50, .next_tokens = 50, .rule = causal_top_left}, {f32, bf16});
+    table.add({.name = "rule_and_mask",
+               .N1 = 2,
+               .N2 = 2,
+               .S1 = 100,
+               .S2 = 150,
+               .D = 32,
+               .Dv = 32,
+               .mask = MaskShape::b1ss,
+               .sparse_mode = 1,
+               .rule = causal_bottom_right},
+              {f64, f32, bf16, f16});
+    table.add({.name = "rule_and_band",
+               .S1 = 150,
+               .S2 = 150,
+               .D = 32,
+               .Dv = 32,
+               .mask = MaskShape::compressed,
+               .sparse_mode = 4,
+               .pre_tokens = 50,
+               .next_tokens = 50,
+               .rule = causal_top_left},
+              {f32, bf16});
 }
 
 const std::vector<Case>& problems() {

@@ -116,15 +116,14 @@ TEST_P(Workspace, plan_and_query_agree) {
 }
 
 TEST_P(Workspace, one_byte_too_few_is_refused_and_nothing_is_written) {
-    const Scenario scenario = make_scenario({.name = "too_small", .N1 = 2, .N2 = 2, .S1 = 100, .S2 = 130, .D = 32,
-                                             .Dv = 32, .dtype = bf16});
+    const Scenario scenario =
+        make_scenario({.name = "too_small", .N1 = 2, .N2 = 2, .S1 = 100, .S2 = 130, .D = 32, .Dv = 32, .dtype = bf16});
     const Options run{.isa = isa(), .threads = 2};
     const Execution execution = execution_of(run);
     Results results = make_outputs(scenario, run);
     std::size_t bytes = 0;
     const ForwardInputs in = forward_inputs(scenario);
-    ASSERT_TRUE(
-        forward_workspace_bytes(scenario.params, in, forward_outputs(results), execution, bytes).ok());
+    ASSERT_TRUE(forward_workspace_bytes(scenario.params, in, forward_outputs(results), execution, bytes).ok());
     if (bytes > 0) {
         std::vector<std::byte> workspace(bytes - 1);
         const Status status = attention_forward(scenario.params, in, forward_outputs(results), execution, workspace);
@@ -153,8 +152,8 @@ TEST_P(Workspace, one_byte_too_few_is_refused_and_nothing_is_written) {
 
 TEST_P(Workspace, any_address_will_do_and_only_its_own_bytes_are_written) {
     // scenario.cpp's runs use an odd address and check a guard; here every offset within a cache line, bit for bit.
-    const Scenario scenario = make_scenario({.name = "addresses", .N1 = 2, .N2 = 2, .S1 = 60, .S2 = 70, .D = 16,
-                                             .Dv = 16, .dtype = bf16});
+    const Scenario scenario =
+        make_scenario({.name = "addresses", .N1 = 2, .N2 = 2, .S1 = 60, .S2 = 70, .D = 16, .Dv = 16, .dtype = bf16});
     const Options options{.isa = isa()};
     const Execution execution = execution_of(options);
     const Results expected = run_both(scenario, options);
@@ -179,8 +178,8 @@ TEST_P(Workspace, any_address_will_do_and_only_its_own_bytes_are_written) {
 }
 
 TEST_P(Workspace, the_convenience_forms_give_the_same_bits) {
-    const Scenario scenario = make_scenario({.name = "own", .N1 = 2, .N2 = 2, .S1 = 90, .S2 = 110, .D = 32, .Dv = 32,
-                                             .dtype = bf16});
+    const Scenario scenario =
+        make_scenario({.name = "own", .N1 = 2, .N2 = 2, .S1 = 90, .S2 = 110, .D = 32, .Dv = 32, .dtype = bf16});
     const Options run{.isa = isa()};
     const Results expected = run_both(scenario, run);
     Results results = make_outputs(scenario, run);
@@ -193,8 +192,8 @@ TEST_P(Workspace, the_convenience_forms_give_the_same_bits) {
 }
 
 TEST_P(Workspace, forward_writes_only_the_statistics_that_are_wanted) {
-    const Scenario scenario = make_scenario({.name = "no_statistics", .N1 = 2, .N2 = 2, .S1 = 90, .S2 = 110,
-                                             .dtype = bf16});
+    const Scenario scenario =
+        make_scenario({.name = "no_statistics", .N1 = 2, .N2 = 2, .S1 = 90, .S2 = 110, .dtype = bf16});
     const Results expected = run_both(scenario, {.isa = isa()});
     for (const bool want_max : {false, true}) {
         Results results = make_outputs(scenario);
@@ -289,10 +288,9 @@ Formula gradient_by_formula(const Scenario& s, double max, double sum) {
             const double p = std::exp(score - max) / sum;
             const double p_error = p * (static_cast<double>(c.D + 4) * u * (score_terms + std::abs(max)) + 4 * u);
             const double ds = p * dp_minus_delta * s.params.scale;
-            const double ds_error =
-                std::abs(s.params.scale) * (p_error * std::abs(dp_minus_delta) +
-                                            p * static_cast<double>(c.Dv + 2) * u * dp_terms) +
-                4 * u * std::abs(ds);
+            const double ds_error = std::abs(s.params.scale) * (p_error * std::abs(dp_minus_delta) +
+                                                                p * static_cast<double>(c.Dv + 2) * u * dp_terms) +
+                                    4 * u * std::abs(ds);
             for (std::int64_t d = 0; d < c.Dv; ++d) {
                 const double dy = s.dy.get(0, 0, i, d);
                 result.dv.add(j * c.Dv + d, p * dy, 2 * (p_error + p * outer(c.S1)) * std::abs(dy));

@@ -253,7 +253,8 @@ void check_product(const ComputeKernels& kernels, int m, int n, int k, int width
     for (std::size_t i = 0; i < static_cast<std::size_t>(m * n); ++i) put_c(i, before);
     args.depth_span = depth.data();
     kernels.product(args);
-    ASSERT_EQ(std::memcmp(C.data(), full.data(), C.size()), 0) << kernels.name << " m " << m << " n " << n << " k " << k;
+    ASSERT_EQ(std::memcmp(C.data(), full.data(), C.size()), 0)
+        << kernels.name << " m " << m << " n " << n << " k " << k;
 }
 
 TEST_P(Kernels, ProductIsTheLoopForEveryTileSize) {

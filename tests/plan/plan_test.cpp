@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plan alone, no kernel linked: the grid covers what is visible, once; a tile is in a row's range exactly when it is
-// in the column's; sizes do not depend on the thread count; the ledger adds up and stays linear.
+// The plan alone, no kernel linked: the grid covers what is visible, once; a tile is in a row's range exactly when it
+// is in the column's; sizes do not depend on the thread count; the ledger adds up and stays linear.
 #include "plan/plan.h"
 
 #include <gtest/gtest.h>
@@ -50,8 +50,7 @@ TEST(Plan, RowsAndColumnsAgreeOnTheTilesTheySee) {
                             const Range rows = row_blocks_of(plan, problem.band, J);
                             const bool by_row = columns.begin <= J && J < columns.end;
                             const bool by_column = rows.begin <= I && I < rows.end;
-                            const TileClass kind =
-                                classify(problem.band, plan.row_block(I), plan.column_block(J));
+                            const TileClass kind = classify(problem.band, plan.row_block(I), plan.column_block(J));
                             ASSERT_EQ(by_row, by_column) << S1 << ' ' << S2 << ' ' << lower << ' ' << upper;
                             ASSERT_EQ(by_row, kind != TileClass::empty)
                                 << S1 << ' ' << S2 << ' ' << lower << ' ' << upper << " tile " << I << ',' << J;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Identities of attention over random problems: shape, dtype, layout, rule, scale, instruction set and thread count are
-// drawn by rapidcheck, which shrinks what fails. A failure prints its seed (RC_PARAMS="seed=..." repeats the draw) and a
-// `fascore verify` line for the same problem: data are drawn as the command-line tool draws them.
+// drawn by rapidcheck, which shrinks what fails. A failure prints its seed (RC_PARAMS="seed=..." repeats the draw) and
+// a `fascore verify` line for the same problem: data are drawn as the command-line tool draws them.
 //
-// Runs are the same every time unless RC_PARAMS is set: a fixed seed is set below, so that a merge is never stopped by a
-// draw nobody has seen. To look further: RC_PARAMS="seed=1 max_success=2000" test_property.
+// Runs are the same every time unless RC_PARAMS is set: a fixed seed is set below, so that a merge is never stopped by
+// a draw nobody has seen. To look further: RC_PARAMS="seed=1 max_success=2000" test_property.
 //
 // Tolerances. Draws keep |scale·q·k| below about 60 and D ≤ 70, so one score is off by at most (D + 4)·2^-53·60 = 5e-13
 // in f64, P relatively by twice that, and what is summed from P by as much again: 4e-12 of the size of what is summed.
@@ -109,12 +109,9 @@ Scenario scenario_of(const Draw& draw) {
 bool visible(const Case& c, std::int64_t i, std::int64_t j) {
     const std::int64_t shift = c.S2 - c.S1;
     switch (c.rule.kind) {
-        case MaskRule::Kind::none:
-            return true;
-        case MaskRule::Kind::causal_top_left:
-            return j <= i;
-        case MaskRule::Kind::causal_bottom_right:
-            return j <= i + shift;
+        case MaskRule::Kind::none: return true;
+        case MaskRule::Kind::causal_top_left: return j <= i;
+        case MaskRule::Kind::causal_bottom_right: return j <= i + shift;
         case MaskRule::Kind::window:
             return (c.rule.left < 0 || j >= i + shift - c.rule.left) &&
                    (c.rule.right < 0 || j <= i + shift + c.rule.right);
@@ -234,7 +231,8 @@ RC_GTEST_PROP(Identity, I4_a_shift_of_all_values_shifts_the_output_alone, ()) {
     const Results before = run_both(s, options_of(draw));
     const auto shift = [](std::int64_t d) { return 2.0 - 0.5 * static_cast<double>(d % 7); };
     Scenario shifted = s;
-    shifted.value = changed(s.value, [&](auto b, auto n, auto j, auto d) { return s.value.get(b, n, j, d) + shift(d); });
+    shifted.value =
+        changed(s.value, [&](auto b, auto n, auto j, auto d) { return s.value.get(b, n, j, d) + shift(d); });
     const Results after = run_both(shifted, options_of(draw));
     const Tensor moved = changed(before.attention_out, [&](auto b, auto n, auto i, auto d) {
         return before.attention_out.get(b, n, i, d) + (row_is_empty(c, i) ? 0.0 : shift(d));
@@ -287,9 +285,8 @@ RC_GTEST_PROP(Identity, I6_a_power_of_two_moves_between_query_and_scale, ()) {
     moved.params.scale /= factor;
     const Results before = run_both(s, options_of(draw));
     Results after = run_both(moved, options_of(draw));
-    after.dq = changed(after.dq, [&, dq = after.dq](auto b, auto n, auto i, auto d) {
-        return factor * dq.get(b, n, i, d);
-    });
+    after.dq =
+        changed(after.dq, [&, dq = after.dq](auto b, auto n, auto i, auto d) { return factor * dq.get(b, n, i, d); });
     require_same_bits(after, before);
 }
 
@@ -327,8 +324,8 @@ RC_GTEST_PROP(Identity, I8_layouts_and_strides_do_not_matter, ()) {
     const Results expected = run_both(s, options_of(draw));
     Draw other = draw;
     other.problem.layout = *rc::gen::element(Layout::BNSD, Layout::BSND, Layout::BSH, Layout::SBH);
-    other.problem.arrangement = *rc::gen::elementOf(std::vector<Arrangement>(std::begin(all_arrangements),
-                                                                             std::end(all_arrangements)));
+    other.problem.arrangement =
+        *rc::gen::elementOf(std::vector<Arrangement>(std::begin(all_arrangements), std::end(all_arrangements)));
     other.threads = *rc::gen::inRange(1, 6);
     require_same_bits(run_both(scenario_of(other), options_of(other)), expected);
 }
@@ -351,9 +348,8 @@ RC_GTEST_PROP(Identity, I9_keys_in_two_parts, ()) {
     const Results right = run_backward(second, merged, options_of(draw));
     const double ds = std::abs(s.params.scale) * score_gradient_size(s);
     const double group = static_cast<double>(c.S1 * c.N1 / c.N2);
-    const Tensor dq = changed(whole.dq, [&](auto b, auto n, auto i, auto d) {
-        return left.dq.get(b, n, i, d) + right.dq.get(b, n, i, d);
-    });
+    const Tensor dq = changed(
+        whole.dq, [&](auto b, auto n, auto i, auto d) { return left.dq.get(b, n, i, d) + right.dq.get(b, n, i, d); });
     require_close("attention_out", merged.attention_out, whole.attention_out, identity * s.value.max_abs());
     require_close("dq", dq, whole.dq, identity * ds * s.key.max_abs());
     require_close("dk", left.dk, whole.dk.rows(0, cut), identity * ds * s.query.max_abs() * group);
@@ -389,9 +385,8 @@ RC_GTEST_PROP(Structure, heads_in_another_order, ()) {
     const std::int64_t G = c.N1 / c.N2;
     const std::int64_t turn = *rc::gen::inRange<std::int64_t>(0, c.N2);  // kv heads, their groups with them
     const auto turned = [&](const Tensor& tensor, std::int64_t heads, std::int64_t by) {
-        return changed(tensor, [&, heads, by](auto b, auto n, auto r, auto d) {
-            return tensor.get(b, (n + by) % heads, r, d);
-        });
+        return changed(
+            tensor, [&, heads, by](auto b, auto n, auto r, auto d) { return tensor.get(b, (n + by) % heads, r, d); });
     };
     Scenario other = s;
     other.query = turned(s.query, c.N1, turn * G);
@@ -467,8 +462,8 @@ RC_GTEST_PROP(Structure, threads_and_repetition_do_not_matter, ()) {
 }
 
 RC_GTEST_PROP(Gradient, agrees_with_finite_differences, ()) {
-    // The derivative of Σ out∘dy along a random direction. Central difference with step h: truncation h²·f'''/6, rounding
-    // 2^-53·f/h. With h = 1e-4 both are near 1e-8 of the sizes below; 1e-6 leaves a hundredfold for f'''.
+    // The derivative of Σ out∘dy along a random direction. Central difference with step h: truncation h²·f'''/6,
+    // rounding 2^-53·f/h. With h = 1e-4 both are near 1e-8 of the sizes below; 1e-6 leaves a hundredfold for f'''.
     Draw draw = *any_problem({});
     Case& c = draw.problem;
     c.S1 = std::min<std::int64_t>(c.S1, 20), c.S2 = std::min<std::int64_t>(c.S2, 20), c.B = 1;
@@ -493,9 +488,8 @@ RC_GTEST_PROP(Gradient, agrees_with_finite_differences, ()) {
         for (Tensor* input : {&moved.query, &moved.key, &moved.value}) {
             const Tensor from = *input;
             const Tensor& unit = direction[which++];
-            *input = changed(from, [&](auto b, auto n, auto r, auto d) {
-                return from.get(b, n, r, d) + by * unit.get(b, n, r, d);
-            });
+            *input = changed(
+                from, [&](auto b, auto n, auto r, auto d) { return from.get(b, n, r, d) + by * unit.get(b, n, r, d); });
         }
         const Results results = run_forward(moved, options_of(draw));
         const std::vector<double> out = results.attention_out.values();

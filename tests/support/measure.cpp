@@ -17,16 +17,11 @@ struct Format {
 
 Format format_of(DType dtype) noexcept {
     switch (dtype) {
-        case DType::f64:
-            return {52, -1022};
-        case DType::f32:
-            return {23, -126};
-        case DType::bf16:
-            return {7, -126};
-        case DType::f16:
-            return {10, -14};
-        default:
-            return {0, 0};
+        case DType::f64: return {52, -1022};
+        case DType::f32: return {23, -126};
+        case DType::bf16: return {7, -126};
+        case DType::f16: return {10, -14};
+        default: return {0, 0};
     }
 }
 
@@ -81,15 +76,15 @@ double budget(const Tensor& result, const Tensor& exact, const Tensor& plain, do
     const ErrorMeasure theirs = measure(plain, exact);
     const double allowed = budget(result, exact, plain, floor);
     if (!ours.finite || ours.max_abs > allowed) {
-        return ::testing::AssertionFailure() << what << ": max error " << ours.max_abs << ", allowed " << allowed
-                                             << " (plain evaluation " << theirs.max_abs << ", max |exact| "
-                                             << ours.max_exact << (ours.finite ? "" : ", NOT FINITE") << ")";
+        return ::testing::AssertionFailure()
+               << what << ": max error " << ours.max_abs << ", allowed " << allowed << " (plain evaluation "
+               << theirs.max_abs << ", max |exact| " << ours.max_exact << (ours.finite ? "" : ", NOT FINITE") << ")";
     }
     if (result.dtype() != DType::f32 || !theirs.finite) return ::testing::AssertionSuccess();
     const Extents& extents = result.extents();
     const auto rows = static_cast<double>(std::max<std::int64_t>(extents.b * extents.n * extents.s, 1));
-    const double allowed_rms = std::max(
-        (1.1 + 3.0 / std::sqrt(rows)) * theirs.rms + ulp(ours.rms_exact, DType::f32) / std::sqrt(12.0), floor);
+    const double allowed_rms =
+        std::max((1.1 + 3.0 / std::sqrt(rows)) * theirs.rms + ulp(ours.rms_exact, DType::f32) / std::sqrt(12.0), floor);
     if (ours.rms <= allowed_rms) return ::testing::AssertionSuccess();
     return ::testing::AssertionFailure() << what << ": rms error " << ours.rms << ", allowed " << allowed_rms
                                          << " (plain evaluation " << theirs.rms << ", rms exact " << ours.rms_exact

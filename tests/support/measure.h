@@ -9,16 +9,16 @@
 //            plain: every step of the formulas evaluated unfused in the inputs' dtype (reference.h, Evaluation::plain)
 //   FP64     for f64 results:  max |result − exact|  ≤  1e-12 · max |exact|
 //
-// Why 1.1 and 1 ulp: the last rounding of the result is common to both evaluations; the factor covers the scatter of two
-// errors of one size, the ulp a plain result that happens to be exact.
-// Why f32 is judged by its rms: in 16 bits a fused evaluation keeps f32 where the plain one rounds, and its errors are a
-// third as large. In f32 both round as often, so both errors are draws from one distribution. The rms over all elements
-// tells whether ours is larger; the maximum does not: it sits in the row with the largest scores, whose elements share
-// one error (that of the row's exponent), so it is a single draw. A draw |N(0, σ)| lies between 0.67 σ (median) and 4 σ
-// (1 in 16000), hence the 6 for the maximum, which is there to catch a wrong element. One rounding has rms ulp/√12.
-// Elements of one row share much of their error, so rows count as the independent draws: an rms of N draws has a relative
-// standard deviation of 1/√(2N), the ratio of two 1/√N, and three of those are allowed on top of 1.1.
-// Why 1e-12: the sums here have at most some 10^3 terms, each with 2^-53 = 1.1e-16 relative error against the largest.
+// Why 1.1 and 1 ulp: the last rounding of the result is common to both evaluations; the factor covers the scatter of
+// two errors of one size, the ulp a plain result that happens to be exact. Why f32 is judged by its rms: in 16 bits a
+// fused evaluation keeps f32 where the plain one rounds, and its errors are a third as large. In f32 both round as
+// often, so both errors are draws from one distribution. The rms over all elements tells whether ours is larger; the
+// maximum does not: it sits in the row with the largest scores, whose elements share one error (that of the row's
+// exponent), so it is a single draw. A draw |N(0, σ)| lies between 0.67 σ (median) and 4 σ (1 in 16000), hence the 6
+// for the maximum, which is there to catch a wrong element. One rounding has rms ulp/√12. Elements of one row share
+// much of their error, so rows count as the independent draws: an rms of N draws has a relative standard deviation of
+// 1/√(2N), the ratio of two 1/√N, and three of those are allowed on top of 1.1. Why 1e-12: the sums here have at most
+// some 10^3 terms, each with 2^-53 = 1.1e-16 relative error against the largest.
 //
 // Some results are differences that cancel completely (a row that sees one key has no gradient for its score). What is
 // left depends on the order of two sums; `floor` allows it where a caller can derive it (scenario.h does).
@@ -51,8 +51,8 @@ struct ErrorMeasure {
 
 [[nodiscard]] ErrorMeasure measure(const Tensor& result, const Tensor& exact);
 
-/// What BUDGET (FP64 for an f64 result) allows as a maximum, see above; infinite when the plain evaluation itself has no finite
-/// answer where the exact one is finite.
+/// What BUDGET (FP64 for an f64 result) allows as a maximum, see above; infinite when the plain evaluation itself has
+/// no finite answer where the exact one is finite.
 [[nodiscard]] double budget(const Tensor& result, const Tensor& exact, const Tensor& plain, double floor = 0.0);
 
 /// The whole verdict.

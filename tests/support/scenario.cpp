@@ -63,16 +63,11 @@ Tensor make_mask(const Case& c, Random& random) {
     return mask.fill([&](auto, auto, auto i, auto j) -> double {
         const bool chance = random.uniform() < 0.4;
         switch (c.mask_content) {
-            case MaskContent::random:
-                return chance ? hidden : 0.0;
-            case MaskContent::random_empty_rows:
-                return chance || i % 3 == 1 ? hidden : 0.0;
-            case MaskContent::everything:
-                return hidden;
-            case MaskContent::nothing:
-                return 0.0;
-            case MaskContent::future:
-                return j > i ? hidden : 0.0;
+            case MaskContent::random: return chance ? hidden : 0.0;
+            case MaskContent::random_empty_rows: return chance || i % 3 == 1 ? hidden : 0.0;
+            case MaskContent::everything: return hidden;
+            case MaskContent::nothing: return 0.0;
+            case MaskContent::future: return j > i ? hidden : 0.0;
         }
         return 0.0;
     });
@@ -114,17 +109,10 @@ std::string command_line(const Case& c, std::uint64_t seed) {
          << ':' << c.Dv << " --dtype " << fascore::name(c.dtype) << " --layout " << fascore::name(c.layout)
          << " --scale " << scale_of(c) << " --seed " << seed;
     switch (c.rule.kind) {
-        case MaskRule::Kind::none:
-            break;
-        case MaskRule::Kind::causal_top_left:
-            text << " --causal=top-left";
-            break;
-        case MaskRule::Kind::causal_bottom_right:
-            text << " --causal";
-            break;
-        case MaskRule::Kind::window:
-            text << " --window " << c.rule.left << ',' << c.rule.right;
-            break;
+        case MaskRule::Kind::none: break;
+        case MaskRule::Kind::causal_top_left: text << " --causal=top-left"; break;
+        case MaskRule::Kind::causal_bottom_right: text << " --causal"; break;
+        case MaskRule::Kind::window: text << " --window " << c.rule.left << ',' << c.rule.right; break;
     }
     return text.str();
 }
@@ -322,8 +310,7 @@ Floors floors_of(const Scenario& s) {
         return largest;
     };
     const double scale = std::abs(s.params.scale);
-    const double score_error =
-        static_cast<double>(c.D + 4) * u * scale * largest_row(s.query) * largest_row(s.key);
+    const double score_error = static_cast<double>(c.D + 4) * u * scale * largest_row(s.query) * largest_row(s.key);
     const double ds = scale * 2.0 * static_cast<double>(c.Dv + 2) * u * largest_row(s.dy) * largest_row(s.value);
     const auto group_rows = static_cast<double>(c.S1 * (c.N2 > 0 ? c.N1 / c.N2 : 1));
     return {4.0 * score_error, ds * s.key.max_abs(), ds * s.query.max_abs() * group_rows};
@@ -362,8 +349,8 @@ void expect_budget(const Scenario& s, const Results& got, const Results& exact, 
             for (std::int64_t i = 0; i < c.S1; ++i) {
                 double square = 0.0;
                 for (std::int64_t d = 0; d < c.D; ++d) square += std::pow(s.query.get(b, n, i, d), 2);
-                const double score_error = static_cast<double>(c.D + 4) * u * std::abs(s.params.scale) *
-                                           std::sqrt(square) * largest_key;
+                const double score_error =
+                    static_cast<double>(c.D + 4) * u * std::abs(s.params.scale) * std::sqrt(square) * largest_key;
                 const double want_max = exact.softmax_max.get(b, n, i, 0);
                 const double want_sum = exact.softmax_sum.get(b, n, i, 0);
                 const bool empty_row = std::abs(want_max) >= FLT_MAX || c.S2 == 0;

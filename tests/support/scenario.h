@@ -57,8 +57,8 @@ struct Case {
     double value_size = 1.0;
     double dy_size = 1.0;
 
-    int statistic_copies = 8;  ///< 8, 1, or 0 for rank 3
-    bool f32_out = false;      ///< attention_out in f32 whatever the inputs are
+    int statistic_copies = 8;                       ///< 8, 1, or 0 for rank 3
+    bool f32_out = false;                           ///< attention_out in f32 whatever the inputs are
     Arrangement arrangement = Arrangement::packed;  ///< of every tensor, mask included
     bool broadcast_heads = false;                   ///< key and value: one head's memory for all heads (stride 0)
 };
@@ -138,8 +138,8 @@ Status backward(const Scenario& scenario, Results& results, const Options& run =
 /// Forward and gradient of the reference (f64 tensors).
 [[nodiscard]] Results reference(const Scenario& scenario, Evaluation evaluation = Evaluation::exact);
 
-/// What rounding alone may leave of outputs that are small because something cancels, and what f64 results may be off by.
-/// u is the unit roundoff of the sums, E the largest error of a score (below).
+/// What rounding alone may leave of outputs that are small because something cancels, and what f64 results may be off
+/// by. u is the unit roundoff of the sums, E the largest error of a score (below).
 ///   f64      relatively 4·E: P carries its score's error as a factor, dS that of P and of dP − Δ
 ///   dq, dk   dS = P·(dP − Δ), where dP and Δ are sums of Dv products, each off by (Dv + 2)·u·Σ|dy·v|. Where the whole
 ///            exact gradient is smaller than the resulting |scale|·P·2·(Dv + 2)·u·Σ|dy·v|·|k| (or |q|, over the rows of
@@ -155,7 +155,8 @@ struct Floors {
 void expect_budget(const Scenario& scenario, const Results& got, const Results& exact, const Results& plain);
 
 /// softmax_max and softmax_sum. With u the unit roundoff of the accumulation (2^-24, f64: 2^-53) and
-///   E = (D + 4)·u·|scale|·|q_i|·max_j |k_j|      the error of one score: D roundings in any order of summation (Cauchy-
+///   E = (D + 4)·u·|scale|·|q_i|·max_j |k_j|      the error of one score: D roundings in any order of summation
+///   (Cauchy-
 ///                                               Schwarz bounds Σ|q_d k_jd|), the scaling and a change of base
 /// max may be off by E; sum, as Σ exp(x − max), relatively by 2·E + (S2 + 8)·u (each exponent is off by at most 2·E,
 /// each exp by 2 ulp, the sum by S2 roundings). Rows that see no key must hold exactly ∓FLT_MAX, or 0 when S2 = 0.

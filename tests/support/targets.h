@@ -29,13 +29,11 @@ class ForEachIsa : public ::testing::TestWithParam<std::string> {
     [[nodiscard]] static const std::string& isa() { return GetParam(); }
 };
 
-[[nodiscard]] inline std::string isa_test_name(const ::testing::TestParamInfo<std::string>& info) {
-    return info.param;
-}
+[[nodiscard]] inline std::string isa_test_name(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
 
 }  // namespace fascore::test
 
 /// Makes the tests of a suite derived from ForEachIsa run on every instruction set of this machine.
-#define FASCORE_FOR_EACH_ISA(suite)                                                                          \
-    INSTANTIATE_TEST_SUITE_P(isa, suite, ::testing::ValuesIn(fascore::test::runnable_isas()),                \
+#define FASCORE_FOR_EACH_ISA(suite)                                                           \
+    INSTANTIATE_TEST_SUITE_P(isa, suite, ::testing::ValuesIn(fascore::test::runnable_isas()), \
                              fascore::test::isa_test_name)

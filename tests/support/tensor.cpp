@@ -60,10 +60,8 @@ Steps wide_steps(Form form, const Extents& e, std::int64_t column, std::int64_t 
     switch (form) {
         case Form::BNSD:
         case Form::BNS:
-        case Form::SS:
-            return {e.n * e.s * row, e.s * row, row, column};
-        case Form::BSND:
-            return {e.s * e.n * row, row, e.n * row, column};
+        case Form::SS: return {e.n * e.s * row, e.s * row, row, column};
+        case Form::BSND: return {e.s * e.n * row, row, e.n * row, column};
         case Form::BSH: {
             const std::int64_t wide = e.n * head + (row - head);
             return {e.s * wide, head, wide, column};
@@ -80,33 +78,22 @@ Steps wide_steps(Form form, const Extents& e, std::int64_t column, std::int64_t 
 
 Form form_of(Layout layout) noexcept {
     switch (layout) {
-        case Layout::BSND:
-            return Form::BSND;
-        case Layout::BSH:
-            return Form::BSH;
-        case Layout::SBH:
-            return Form::SBH;
-        default:
-            return Form::BNSD;
+        case Layout::BSND: return Form::BSND;
+        case Layout::BSH: return Form::BSH;
+        case Layout::SBH: return Form::SBH;
+        default: return Form::BNSD;
     }
 }
 
 const char* name(Arrangement arrangement) noexcept {
     switch (arrangement) {
-        case Arrangement::packed:
-            return "packed";
-        case Arrangement::padded_rows:
-            return "padded_rows";
-        case Arrangement::second_rows:
-            return "second_rows";
-        case Arrangement::reversed_rows:
-            return "reversed_rows";
-        case Arrangement::misaligned:
-            return "misaligned";
-        case Arrangement::column_slice:
-            return "column_slice";
-        case Arrangement::strided_columns:
-            return "strided_columns";
+        case Arrangement::packed: return "packed";
+        case Arrangement::padded_rows: return "padded_rows";
+        case Arrangement::second_rows: return "second_rows";
+        case Arrangement::reversed_rows: return "reversed_rows";
+        case Arrangement::misaligned: return "misaligned";
+        case Arrangement::column_slice: return "column_slice";
+        case Arrangement::strided_columns: return "strided_columns";
     }
     return "?";
 }
@@ -179,29 +166,20 @@ Tensor::Tensor(DType dtype, Form form, Extents extents, Arrangement arrangement,
     : dtype_(dtype), form_(form), extents_(extents), steps_(packed_steps(form, extents)) {
     std::int64_t lead = 0;  // elements in front of the lowest one
     switch (arrangement) {
-        case Arrangement::packed:
-            break;
-        case Arrangement::padded_rows:
-            steps_ = wide_steps(form, extents, 1, extents.d + 3);
-            break;
+        case Arrangement::packed: break;
+        case Arrangement::padded_rows: steps_ = wide_steps(form, extents, 1, extents.d + 3); break;
         case Arrangement::second_rows:
             // Twice as many rows, every second one taken: all steps that step over rows double with them.
             steps_ = packed_steps(form, {extents.b, extents.n, 2 * extents.s, extents.d});
             steps_.s *= 2;
             break;
-        case Arrangement::reversed_rows:
-            steps_.s = -steps_.s;
-            break;
-        case Arrangement::misaligned:
-            lead = 1;
-            break;
+        case Arrangement::reversed_rows: steps_.s = -steps_.s; break;
+        case Arrangement::misaligned: lead = 1; break;
         case Arrangement::column_slice:
             steps_ = wide_steps(form, extents, 1, 2 * extents.d + 5);
             lead = 2;
             break;
-        case Arrangement::strided_columns:
-            steps_ = wide_steps(form, extents, 2, 2 * extents.d);
-            break;
+        case Arrangement::strided_columns: steps_ = wide_steps(form, extents, 2, 2 * extents.d); break;
     }
     const Span span = span_of(extents, steps_);
     memory_ = Memory::heap(bytes_of(dtype, lead + span.below + span.above), canary);
@@ -234,12 +212,8 @@ ConstTensorView Tensor::view() const noexcept {
         case Form::SBH:
             axis(extents_.s, steps_.s), axis(extents_.b, steps_.b), axis(extents_.n * extents_.d, steps_.d);
             break;
-        case Form::BNS:
-            axis(extents_.b, steps_.b), axis(extents_.n, steps_.n), axis(extents_.s, steps_.s);
-            break;
-        case Form::SS:
-            axis(extents_.s, steps_.s), axis(extents_.d, steps_.d);
-            break;
+        case Form::BNS: axis(extents_.b, steps_.b), axis(extents_.n, steps_.n), axis(extents_.s, steps_.s); break;
+        case Form::SS: axis(extents_.s, steps_.s), axis(extents_.d, steps_.d); break;
     }
     return view;
 }
@@ -253,8 +227,7 @@ TensorView Tensor::out() noexcept {
 }
 
 std::byte* Tensor::address(std::int64_t b, std::int64_t n, std::int64_t s, std::int64_t d) const noexcept {
-    return memory_->data() +
-           size_of(dtype_) * (origin_ + b * steps_.b + n * steps_.n + s * steps_.s + d * steps_.d);
+    return memory_->data() + size_of(dtype_) * (origin_ + b * steps_.b + n * steps_.n + s * steps_.s + d * steps_.d);
 }
 
 double Tensor::get(std::int64_t b, std::int64_t n, std::int64_t s, std::int64_t d) const noexcept {
@@ -287,9 +260,8 @@ Tensor& Tensor::fill_uniform(Random& random, double low, double high) {
 
 Tensor& Tensor::poison() {
     const auto bytes = static_cast<std::size_t>(size_of(dtype_));
-    for_each_element(extents_, [&](auto b, auto n, auto s, auto d) {
-        std::fill_n(address(b, n, s, d), bytes, poison_byte);
-    });
+    for_each_element(extents_,
+                     [&](auto b, auto n, auto s, auto d) { std::fill_n(address(b, n, s, d), bytes, poison_byte); });
     return *this;
 }
 

@@ -31,8 +31,8 @@ template <>
 struct ExpConstants<F64> {
     static constexpr int degree = 10;
     static constexpr double q[degree] = {
-        0.50000000000000106271,   0.16666666666666412523,     0.041666666666530158494,  0.0083333333334944616639,
-        0.0013888888943630134161, 0.00019841269506578723932,  0.000024801493098887391545, 2.7557586373785180954e-6,
+        0.50000000000000106271,   0.16666666666666412523,    0.041666666666530158494,    0.0083333333334944616639,
+        0.0013888888943630134161, 0.00019841269506578723932, 0.000024801493098887391545, 2.7557586373785180954e-6,
         2.763024838532302056e-7,  2.5000061625531279587e-8};
     static constexpr double log2e = 1.4426950408889634074;
     static constexpr double ln2_high = 0x1.62e42fefa38p-1;
@@ -68,5 +68,6 @@ template <class F>
 void exp_array(const void* x, void* y, std::int64_t n) {
     const auto* in = static_cast<const typename F::Scalar*>(x);
     auto* out = static_cast<typename F::Scalar*>(y);
-    for (std::int64_t i = 0; i < n; i += F::lanes) F::store(out + i, exp_vector<F, Above::possible>(F::load(in + i), F::mask_all()));
+    for (std::int64_t i = 0; i < n; i += F::lanes)
+        F::store(out + i, exp_vector<F, Above::possible>(F::load(in + i), F::mask_all()));
 }

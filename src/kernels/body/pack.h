@@ -41,7 +41,7 @@ struct FromF64 {
 // x − x is 0 for finite x and NaN otherwise, and NaN stays in a sum.
 template <class From>
 std::uint8_t convert_row(const void* row, typename From::F::Scalar* dst, std::int64_t columns, std::int64_t ld,
-                 typename From::F::V sign) {
+                         typename From::F::V sign) {
     using F = typename From::F;
     using Source = typename From::Source;
     const auto* src = static_cast<const Source*>(row);
@@ -73,8 +73,8 @@ inline std::int64_t element_bytes(Element element) {
 constexpr std::int64_t longest_row = 768;
 
 /// One row with any column stride as a contiguous one: itself, or a copy in `buffer` (longest_row · 8 bytes).
-inline const void* contiguous_row(const char* src, std::int64_t column_stride, std::int64_t columns,
-                                  std::int64_t bytes, char* buffer) {
+inline const void* contiguous_row(const char* src, std::int64_t column_stride, std::int64_t columns, std::int64_t bytes,
+                                  char* buffer) {
     if (column_stride == 1 || columns <= 1) return src;
     for (std::int64_t c = 0; c < columns; ++c) {
         std::memcpy(buffer + c * bytes, src + c * column_stride * bytes, static_cast<std::size_t>(bytes));
@@ -83,12 +83,12 @@ inline const void* contiguous_row(const char* src, std::int64_t column_stride, s
 }
 
 template <class F>
-std::uint8_t convert_row_from(const void* row, Element element, typename F::Scalar* dst, std::int64_t columns, std::int64_t ld,
-                      typename F::V sign);
+std::uint8_t convert_row_from(const void* row, Element element, typename F::Scalar* dst, std::int64_t columns,
+                              std::int64_t ld, typename F::V sign);
 
 template <>
-inline std::uint8_t convert_row_from<F32>(const void* row, Element element, float* dst, std::int64_t columns, std::int64_t ld,
-                                  F32::V sign) {
+inline std::uint8_t convert_row_from<F32>(const void* row, Element element, float* dst, std::int64_t columns,
+                                          std::int64_t ld, F32::V sign) {
     switch (element) {
         case Element::bf16: return convert_row<FromBf16>(row, dst, columns, ld, sign);
         case Element::f16: return convert_row<FromF16>(row, dst, columns, ld, sign);
@@ -98,7 +98,7 @@ inline std::uint8_t convert_row_from<F32>(const void* row, Element element, floa
 
 template <>
 inline std::uint8_t convert_row_from<F64>(const void* row, Element /*f64 is the only source*/, double* dst,
-                                  std::int64_t columns, std::int64_t ld, F64::V sign) {
+                                          std::int64_t columns, std::int64_t ld, F64::V sign) {
     return convert_row<FromF64>(row, dst, columns, ld, sign);
 }
 
@@ -151,8 +151,8 @@ void pack_by_columns(const PackArgs& args) {
     const auto* src = static_cast<const Word*>(args.src);
     constexpr int size = sizeof(Word) == 4 ? F32::transpose_size : F64::lanes;
     for (std::int64_t row = 0; row < args.rows; row += size) {
-        auto* panel = reinterpret_cast<Word*>(static_cast<char*>(args.dst) + row / args.width * args.panel) +
-                      row % args.width;
+        auto* panel =
+            reinterpret_cast<Word*>(static_cast<char*>(args.dst) + row / args.width * args.panel) + row % args.width;
         for (std::int64_t step = 0; step < steps; step += size) {
             const Word* from = src + row * steps_a_row + step;
             Word* to = panel + step * args.width;

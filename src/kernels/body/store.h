@@ -84,8 +84,9 @@ void row_dot(const RowDotArgs& args) {
                             args.columns, padded, one);
         convert_row_from<F>(contiguous_row(y_row, args.y_column, args.columns, y_bytes, raw), args.y_element, y,
                             args.columns, padded, one);
-        // In f64: delta is subtracted from dP, which it nearly equals where one weight dominates, and whatever it is off
-        // by goes into a whole row of dS. Eight sums, so that the compiler can use vectors without changing the order.
+        // In f64: delta is subtracted from dP, which it nearly equals where one weight dominates, and whatever it is
+        // off by goes into a whole row of dS. Eight sums, so that the compiler can use vectors without changing the
+        // order.
         double sum[8] = {};
         for (std::int64_t c = 0; c < padded; c += 8) {
             for (std::int64_t i = 0; i < 8; ++i) {

@@ -29,9 +29,9 @@ struct F32 {
     static M not_less(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }  // !(a < b), true for NaN
     static M both(M a, M b) { return static_cast<M>(a & b); }
     static M mask_all() { return static_cast<M>(0xFFFF); }
-    static V mul_keep(M m, V a, V b) { return _mm512_maskz_mul_ps(m, a, b); }      // a·b, or 0
-    static V blend(M m, V a, V b) { return _mm512_mask_blend_ps(m, b, a); }        // a where m, else b
-    static M mask_bits(std::uint32_t bits) { return static_cast<M>(bits); }        // low `lanes` bits
+    static V mul_keep(M m, V a, V b) { return _mm512_maskz_mul_ps(m, a, b); }  // a·b, or 0
+    static V blend(M m, V a, V b) { return _mm512_mask_blend_ps(m, b, a); }    // a where m, else b
+    static M mask_bits(std::uint32_t bits) { return static_cast<M>(bits); }    // low `lanes` bits
 
     // 2^n · p in the lanes of m, else 0; n is the integer in the low bits of t = x + magic.
     static constexpr float magic = 12582912.0F;  // 1.5 · 2^23

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Vector vocabulary, NEON on AArch64: 4 lanes of f32, 2 of f64, 32 registers. The 16-byte compiler vectors of portable.h
-// are NEON registers already; what they cannot name is the fused multiply-add.
+// Vector vocabulary, NEON on AArch64: 4 lanes of f32, 2 of f64, 32 registers. The 16-byte compiler vectors of
+// portable.h are NEON registers already; what they cannot name is the fused multiply-add.
 
 struct OneRounding {
     static Float4 fma(Float4 a, Float4 b, Float4 c) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Vector vocabulary without an ISA: 16-byte compiler vectors, 4 lanes of f32, 2 of f64. On x86-64 this is SSE2. There is
-// no fused multiply-add to name, so `fma` is a product and a sum, each rounded (-ffp-contract=off keeps it so).
+// Vector vocabulary without an ISA: 16-byte compiler vectors, 4 lanes of f32, 2 of f64. On x86-64 this is SSE2. There
+// is no fused multiply-add to name, so `fma` is a product and a sum, each rounded (-ffp-contract=off keeps it so).
 //
 // The two types share everything but their widths; `Fused` lets neon.h name the fused instruction instead.
 

@@ -37,7 +37,9 @@ struct TileMask {
     const kernels::Span* depth_columns = nullptr;
 
     [[nodiscard]] bool visible(std::int64_t row, std::int64_t column) const {
-        return words == nullptr || ((words[row * row_words + column / granule] >> (column % granule)) & 1U) != 0;
+        if (words == nullptr) return true;
+        const std::uint32_t word = words[row * row_words + column / granule];
+        return ((word >> (column % granule)) & 1U) != 0;
     }
 };
 

@@ -172,8 +172,7 @@ TEST_P(Cases, SHP_08_slices_of_one_fused_buffer) {
 
 /// The largest error of each column is no larger than what the plain evaluation's largest of all columns allows: the
 /// columns have one distribution, and a maximum over so few rows of one column would scatter.
-void expect_columns(const char* what, const Tensor& got, const Tensor& exact, const Tensor& plain) {
-    const double allowed = budget(got, exact, plain);
+void expect_columns(const char* what, const Tensor& got, const Tensor& exact, double allowed) {
     for (std::int64_t d = 0; d < got.extents().d; ++d) {
         for (std::int64_t s = 0; s < got.extents().s; ++s) {
             ASSERT_LE(std::abs(got.get(0, 0, s, d) - exact.get(0, 0, s, d)), allowed)
@@ -204,17 +203,19 @@ TEST_P(Cases, SHP_09_head_sizes_off_the_grid) {
             const Results& exact = truth->second.exact;
             const Results& plain = truth->second.plain;
             const Results got = run_both(s, options());
-            expect_columns("out", got.attention_out, exact.attention_out, plain.attention_out);
-            expect_columns("dq", got.dq, exact.dq, plain.dq);
-            expect_columns("dk", got.dk, exact.dk, plain.dk);
-            expect_columns("dv", got.dv, exact.dv, plain.dv);
+            expect_columns("out", got.attention_out, exact.attention_out,
+                           budget(got.attention_out, exact.attention_out, plain.attention_out));
+            expect_columns("dq", got.dq, exact.dq, budget(got.dq, exact.dq, plain.dq));
+            expect_columns("dk", got.dk, exact.dk, budget(got.dk, exact.dk, plain.dk));
+            expect_columns("dv", got.dv, exact.dv, budget(got.dv, exact.dv, plain.dv));
             if (HasFailure()) return;
         }
     }
 }
 
 TEST_P(Cases, SHP_09_all_signal_in_the_last_column) {
-    // A kernel that drops the last columns sees nothing here. Columns without signal stay EXACT 0.
+    // A kernel that drops the last columns sees nothing here. Columns without signal stay EXACT 0. The one that has
+    // some holds so few numbers that the largest error is a single draw: the factor is the 6 of support/measure.h.
     for (const DType dtype : {f32, bf16}) {
         for (const std::int64_t D : head_sizes_off_the_grid()) {
             SCOPED_TRACE(std::string(fascore::name(dtype)) + " D " + std::to_string(D));
@@ -226,7 +227,13 @@ TEST_P(Cases, SHP_09_all_signal_in_the_last_column) {
             }
             const Results got = run_both(s, options());
             const Truth truth = truth_of(s);
-            expect_budget(s, got, truth.exact, truth.plain);
+            const auto check = [&](const char* what, const Tensor& result, const Tensor& exact, const Tensor& plain) {
+                expect_columns(what, result, exact, 6.0 * measure(plain, exact).max_abs + ulp(exact.max_abs(), dtype));
+            };
+            check("out", got.attention_out, truth.exact.attention_out, truth.plain.attention_out);
+            check("dq", got.dq, truth.exact.dq, truth.plain.dq);
+            check("dk", got.dk, truth.exact.dk, truth.plain.dk);
+            check("dv", got.dv, truth.exact.dv, truth.plain.dv);
             for (const Tensor* tensor : {&got.attention_out, &got.dq, &got.dk}) {
                 for (std::int64_t r = 0; r < tensor->extents().s; ++r) {
                     for (std::int64_t d = 0; d + 1 < D; ++d) ASSERT_EQ(tensor->get(0, 0, r, d), 0.0);
@@ -305,11 +312,11 @@ TEST_P(Cases, SHP_14_every_extent_zero) {
                 if (zero.member != nullptr) {
                     problem.*zero.member = 0;
                 } else {
-                    problem.B = problem.N1 = problem.N2 = problem.S1 = problem.S2 = problem.D = problem.Dv = 0;
+                    problem.B = problem.N1 = problem.N2 = problem.S1 = problem.S2 = problem.Dv = 0;
                 }
                 SCOPED_TRACE(zero.name);
                 const Scenario s = make_scenario(problem);
-                if (problem.D == 0 && problem.Dv > 0) {
+                if (problem.D == 0) {
                     Results results = make_outputs(s);
                     const Status status = forward(s, results, options());
                     EXPECT_EQ(status.code(), StatusCode::invalid_argument);

@@ -51,7 +51,7 @@ struct Portable {
     static V mul_keep(M m, V a, V b) { return bits(m & integer(a * b)); }
     static V blend(M m, V a, V b) { return bits((m & integer(a)) | (~m & integer(b))); }
     static M mask_bits(std::uint32_t word) {
-        M m;
+        M m{};
         for (int i = 0; i < lanes; ++i) m[i] = -static_cast<Integer>((word >> i) & 1U);
         return m;
     }

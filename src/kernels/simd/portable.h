@@ -9,6 +9,8 @@ using Float4 = float __attribute__((vector_size(16)));
 using Double2 = double __attribute__((vector_size(16)));
 using Int4 = std::int32_t __attribute__((vector_size(16)));
 using Long2 = std::int64_t __attribute__((vector_size(16)));
+using Unsigned4 = std::uint32_t __attribute__((vector_size(16)));  // where arithmetic on bits may wrap
+using Unsigned2 = std::uint64_t __attribute__((vector_size(16)));
 
 struct TwoRoundings {
     template <class V>
@@ -95,7 +97,9 @@ struct PortableF32 : Portable<float, Float4, Int4, std::int32_t, Fused> {
     // The exponent field of 2^(n−1) is n + 126, which the magic number leaves in the low bits of t.
     static constexpr float magic = 12582912.0F + 126.0F;
     static constexpr float polynomial_factor = 2.0F;
-    static V power(Int4 m, V p, V /*n*/, V t) { return Base::mul_keep(m, p, Base::bits(Base::integer(t) << 23)); }
+    static V power(Int4 m, V p, V /*n*/, V t) {
+        return Base::mul_keep(m, p, Base::bits(Int4(Unsigned4(Base::integer(t)) << 23)));
+    }
 
     static V load_bf16(const std::uint16_t* p) {
         Int4 wide;
@@ -103,10 +107,10 @@ struct PortableF32 : Portable<float, Float4, Int4, std::int32_t, Fused> {
         return Base::bits(wide);
     }
     static void store_bf16(std::uint16_t* p, V x) {
-        const Int4 word = Base::integer(x);
-        const Int4 nan = x != x;
-        const Int4 rounded = (nan & (word | 0x00400000)) | (~nan & (word + 0x7FFF + ((word >> 16) & 1)));
-        for (int i = 0; i < 4; ++i) p[i] = static_cast<std::uint16_t>(static_cast<std::uint32_t>(rounded[i]) >> 16);
+        const auto word = Unsigned4(Base::integer(x));
+        const auto nan = Unsigned4(x != x);
+        const Unsigned4 rounded = (nan & (word | 0x00400000U)) | (~nan & (word + 0x7FFFU + ((word >> 16) & 1U)));
+        for (int i = 0; i < 4; ++i) p[i] = static_cast<std::uint16_t>(rounded[i] >> 16);
     }
     // As base/dtype.h, lane by lane.
     static V load_f16(const std::uint16_t* p) {
@@ -168,5 +172,7 @@ struct PortableF64 : Portable<double, Double2, Long2, std::int64_t, Fused> {
 
     static constexpr double magic = 6755399441055744.0 + 1022.0;
     static constexpr double polynomial_factor = 2.0;
-    static V power(Long2 m, V p, V /*n*/, V t) { return Base::mul_keep(m, p, Base::bits(Base::integer(t) << 52)); }
+    static V power(Long2 m, V p, V /*n*/, V t) {
+        return Base::mul_keep(m, p, Base::bits(Long2(Unsigned2(Base::integer(t)) << 52)));
+    }
 };

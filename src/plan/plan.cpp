@@ -28,7 +28,7 @@ PanelForm panel_form(const KernelShape& shape, std::int64_t columns, std::int64_
     return form;
 }
 
-void book_forward(const Problem& problem, Plan& plan) {
+void book_forward(Plan& plan) {
     const KernelShape& shape = plan.shape;
     Workspace& ledger = plan.workspace;
     ForwardBuffers& buffers = plan.forward;
@@ -47,7 +47,6 @@ void book_forward(const Problem& problem, Plan& plan) {
     buffers.statistics = ledger.book("row statistics", 3 * plan.Br * acc, plan.threads);
     buffers.mask_words = ledger.book("mask bits", plan.Br * plan.row_words * 2, plan.threads);
     buffers.spans = ledger.book("spans", 2 * plan.Br * span_bytes, plan.threads);
-    static_cast<void>(problem);
 }
 
 void book_backward(const Problem& problem, Plan& plan) {
@@ -147,7 +146,7 @@ Plan make_plan(const Problem& problem, const KernelShape& shape, int threads) {
     plan.query_panels = panel_form(shape, plan.D_pad, divide_up(plan.Br, shape.step));
     plan.dy_panels = panel_form(shape, plan.Dv_pad, divide_up(plan.Br, shape.step));
     if (problem.direction == Direction::forward) {
-        book_forward(problem, plan);
+        book_forward(plan);
     } else {
         book_backward(problem, plan);
     }

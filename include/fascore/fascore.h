@@ -4,6 +4,7 @@
 #pragma once
 
 #include "fascore/attention.h"
+#include "fascore/dropout.h"
 #include "fascore/info.h"
 #include "fascore/plan.h"
 #include "fascore/reference.h"

@@ -20,13 +20,16 @@
 
 namespace fascore {
 
-/// Element types. boolean and u8 are for masks: one byte an element, non-zero = true.
-enum class DType : std::uint8_t { f64, f32, bf16, f16, boolean, u8 };
+/// Element types. boolean and u8 are for masks: one byte an element, non-zero = true. The 8-bit floats are inputs only:
+///   f8e4m3   1 sign, 4 exponent, 3 fraction, largest 448, NaN but no Inf (FLOAT8_E4M3FN)
+///   f8e5m2   1 sign, 5 exponent, 2 fraction, largest 57344, Inf and NaN   (FLOAT8_E5M2)
+enum class DType : std::uint8_t { f64, f32, bf16, f16, boolean, u8, f8e4m3, f8e5m2 };
 
 /// Bytes of one element.
 FASCORE_EXPORT std::int64_t size_of(DType dtype) noexcept;
 
-/// The name used in messages, on the command line and in files: "f64", "f32", "bf16", "f16", "bool", "u8".
+/// The name used in messages, on the command line and in files: "f64", "f32", "bf16", "f16", "bool", "u8",
+/// "f8e4m3", "f8e5m2".
 FASCORE_EXPORT std::string_view name(DType dtype) noexcept;
 
 inline constexpr int max_rank = 8;

@@ -130,7 +130,7 @@ std::vector<double> repeat(const Problem& problem, const std::string& label, con
 }
 
 std::vector<double> time_forward(const Problem& problem, const PlanInfo& plan, const std::string& label) {
-    ForwardResult result = forward_result(problem, problem.dtype, problem.statistic_dtype());
+    ForwardResult result = forward_result(problem, problem.out_dtype, problem.statistic_dtype());
     result.allocate();
     const AlignedBuffer workspace = aligned_buffer(plan.workspace_bytes);
     return repeat(problem, label, [&](const Execution& execution) {
@@ -140,7 +140,7 @@ std::vector<double> time_forward(const Problem& problem, const PlanInfo& plan, c
 }
 
 std::vector<double> time_backward(const Problem& problem, const PlanInfo& plan, const std::string& label) {
-    GradientResult result = gradient_result(problem, problem.dtype);
+    GradientResult result = gradient_result(problem);
     result.allocate();
     const AlignedBuffer workspace = aligned_buffer(plan.workspace_bytes);
     return repeat(problem, label, [&](const Execution& execution) {
@@ -181,7 +181,7 @@ void print_head(const PeakMeter& meter) {
     const Peak& peak = meter.latest();
     fmt::print("peak of one core, {}: f32 {:.1f}, f64 {:.1f}, bf16 dot {} GFLOP/s\n", meter.isa(), peak.f32, peak.f64,
                peak.bf16_dot > 0 ? fmt::format("{:.1f}", peak.bf16_dot) : std::string("none"));
-    fmt::print("{:<18} {:<8} {:<24} {:<5} {:>3} {:>11} {:>9} {:>9} {:>7} {:>9} {:>10} {:>4}\n", "name", "way",
+    fmt::print("{:<18} {:<8} {:<24} {:<6} {:>3} {:>11} {:>9} {:>9} {:>7} {:>9} {:>10} {:>4}\n", "name", "way",
                "B,N1:N2,S1:S2,D:Dv", "dtype", "thr", "seconds", "GFLOP/s", "peak/core", "share", "ps/pair", "workspace",
                "runs");
 }
@@ -193,7 +193,7 @@ void print_line(const Measurement& m) {
     };
     const std::string shape = fmt::format("{},{},{},{}", p.B, pair(p.N1, p.N2), pair(p.S1, p.S2), pair(p.D, p.Dv));
     const double each = p.visible_pairs > 0 ? m.median() / p.visible_pairs * 1e12 : 0.0;
-    fmt::print("{:<18} {:<8} {:<24} {:<5} {:>3} {:>11.6f} {:>9.1f} {:>9.1f} {:>5.1f} % {:>9.1f} {:>10} {:>4}\n", m.name,
+    fmt::print("{:<18} {:<8} {:<24} {:<6} {:>3} {:>11.6f} {:>9.1f} {:>9.1f} {:>5.1f} % {:>9.1f} {:>10} {:>4}\n", m.name,
                m.direction, shape, name(p.dtype), m.threads, m.median(), m.gflops(), m.peak_gflops, 100.0 * m.share(),
                each, bytes_text(static_cast<double>(p.workspace_bytes)), m.seconds.size());
     std::fflush(stdout);
@@ -210,7 +210,7 @@ Problem row_problem(const SuiteRow& row, const Options& options) {
     require(select_isa(request, stated.isa, why));
     try {
         Problem problem = describe(stated, Needs::gradient);
-        (void)plan_forward_of(problem, problem.dtype);
+        (void)plan_forward_of(problem, problem.out_dtype);
         (void)plan_gradient_of(problem);
         return problem;
     } catch (const Failure& failure) {
@@ -256,10 +256,10 @@ int bench(const Options& options) {
                 print_line(m);
             }
         };
-        if (forward) measure("forward", plan_forward_of(problem, problem.dtype), time_forward);
+        if (forward) measure("forward", plan_forward_of(problem, problem.out_dtype), time_forward);
         if (backward) {
-            // As the operator is called: attention_out in the problem's dtype.
-            ForwardResult result = run_forward(problem, problem.dtype);
+            // As the operator is called: attention_out in the dtype it leaves in.
+            ForwardResult result = run_forward(problem, problem.out_dtype);
             problem.softmax_max = std::move(result.softmax_max);
             problem.softmax_sum = std::move(result.softmax_sum);
             problem.attention_out = std::move(result.attention_out);
@@ -273,10 +273,12 @@ int bench(const Options& options) {
 constexpr const char* examples = R"(Examples:
   fascore bench                                     the standard suite
   fascore bench --only level0,full_4096_128 --threads 1
+  fascore bench features --threads 1                bias, dropout, packed sequences, rope-sized heads, 8-bit
   fascore bench my_suite.txt --isa avx2 --json
 
 A suite line is a name and a problem in the syntax of score, grad and verify:
   causal_4096_128  --shape 1,8,4096,128 --causal
+  biased           --shape 1,8,4096,128 --bias 1NSS --pse-type 0 --dbias
 
 seconds    median over the repetitions (at least 5 and at least 0.3 s of them, at most about 20 s)
 GFLOP/s    by the published count: forward 2*D + 2*Dv, backward 6*D + 4*Dv operations a visible pair

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // fascore check: the acceptance test. Levels 0, 1 and 2 are the operator's own; from 3 on they are ours, each one
-// hurting something else, up to a hard one. For each: forward, gradient from what the forward wrote, float64 reference,
-// and the verdict  |a - r| <= 2e-2 + 1e-2·|r|  for every element of dQ, dK and dV.
+// hurting something else: first the dense core, up to a hard one, then each further feature, up to all at once. For
+// each: forward, gradient from what the forward wrote, float64 reference, and the verdict  |a - r| <= 2e-2 + 1e-2·|r|
+// for every element of every gradient.
 #include <fmt/format.h>
 
 #include <iterator>
@@ -43,6 +44,41 @@ constexpr Level levels[] = {
     {"the largest head", "--shape 1,2,200,768 --causal --seed 14"},
     {"hard: GQA, odd lengths and widths, band, SBH",
      "--shape 2,6:3,517:389,136:72 --layout SBH --window 200,33 --seed 15"},
+    {"bias before the scale, [B,N1,S1,S2]", "--shape 2,4:2,130:171,64 --bias BNSS --dbias --seed 16"},
+    {"bias after the scale, one for all batches", "--shape 2,3,131,80 --bias 1NSS --pse-type 0 --dbias --seed 17"},
+    {"bias of the keys alone, f32",
+     "--shape 2,4,100:333,64 --bias B11S --bias-dtype f32 --pse-type 0 --dbias --seed 18"},
+    {"a compressed bias, causal", "--shape 1,2,1100,40 --bias 1NHS --pse-type 0 --causal --dbias --seed 19"},
+    {"slopes of the distance, [B,N1]",
+     "--shape 2,4:2,150,64 --bias BN --pse-type 2 --q-start 5 --kv-start 2 --causal --dbias --seed 20"},
+    {"slopes of its root, [N1]", "--shape 2,4,150,64 --bias N --pse-type 3 --dbias --seed 21"},
+    {"dropout, drawn", "--shape 2,4:2,150:203,64 --keep-prob 0.8 --offset 17 --seed 22"},
+    {"dropout by a mask, causal", "--shape 2,4,150:203,64 --keep-prob 0.7 --drop-mask --causal --seed 23"},
+    {"mode 0: a mask within a band", "--shape 2,4,150:203,64 --mask BNSS --pre-tokens 90 --next-tokens 60 --seed 24"},
+    {"mode 4: a band from the lower right",
+     "--shape 1,4,203:150,64 --mask --sparse-mode 4 --pre-tokens 40 --next-tokens 20 --check-mask --seed 25"},
+    {"mode 5: prefix, full mask", "--shape 2,4,203:150,64 --mask --sparse-mode 5 --prefix 70,0 --seed 26"},
+    {"mode 6: prefix, compressed mask", "--shape 2,4,150:203,64 --mask --sparse-mode 6 --prefix 120,53 --seed 27"},
+    {"packed sequences, some empty",
+     "--shape 6,4:2,300:330,64 --layout TND --actual-seq-qlen 1,130,130,200,300,0 "
+     "--actual-seq-kvlen 40,41,150,150,330,0 --seed 28"},
+    {"packed sequences of drawn lengths, causal, statistics by token",
+     "--shape 7,4,1..200,72 --layout TND --causal --statistics-order by_token --seed 29"},
+    {"mode 7: the last sequence cut",
+     "--shape 3,2,230:400,64 --layout TND --actual-seq-qlen 30,130,230 --actual-seq-kvlen 60,200,400 "
+     "--mask --sparse-mode 7 --pre-tokens 200 --next-tokens -40 --seed 30"},
+    {"mode 8: the first sequence cut",
+     "--shape 3,2,230:230,64 --layout TND --actual-seq-qlen 60,130,230 --actual-seq-kvlen 100,160,230 "
+     "--mask --sparse-mode 8 --pre-tokens 100 --next-tokens 0 --seed 31"},
+    {"rope parts, value narrower", "--shape 1,4,200,128:128 --rope 64 --causal --seed 32"},
+    {"a sink", "--shape 2,4:2,150:90,64 --causal --sink --seed 33"},
+    {"soft cap", "--shape 1,4,203,64 --softcap 2 --scale 0.5 --seed 34"},
+    {"a gradient on the log-sum-exp", "--shape 2,4,150:203,64 --causal --dlse --seed 35"},
+    {"8-bit, e4m3", "--shape 1,4:2,300:260,64 --dtype f8e4m3 --seed 36"},
+    {"8-bit, e5m2, out f16", "--shape 2,2,150:260,128:64 --dtype f8e5m2 --out-dtype f16 --causal --seed 37"},
+    {"all at once",
+     "--shape 5,6:2,0..300:1..280,80:56 --layout TND --rope 24 --causal --bias NSS --dbias --keep-prob 0.85 --sink "
+     "--softcap 4 --dlse --seed 38"},
 };
 
 struct Options {
@@ -69,7 +105,7 @@ bool run_level(std::size_t number, const Options& options) {
     load(problem, Needs::gradient);
     const BackwardInputs exact = problem.backward_inputs();  // no statistics: the reference makes its own
 
-    ForwardResult forward = run_forward(problem, problem.dtype);
+    ForwardResult forward = run_forward(problem, problem.out_dtype);
     problem.softmax_max = std::move(forward.softmax_max);
     problem.softmax_sum = std::move(forward.softmax_sum);
     problem.attention_out = std::move(forward.attention_out);
@@ -84,9 +120,9 @@ bool run_level(std::size_t number, const Options& options) {
             fmt::print("  {}: {} of {} elements beyond tolerance\n", label, close.beyond, actual.count());
         pass = pass && close.beyond == 0;
     };
-    judge("dQ", ours.dq, reference.dq);
-    judge("dK", ours.dk, reference.dk);
-    judge("dV", ours.dv, reference.dv);
+    for (const GradientSlot& slot : gradient_slots()) {
+        if ((ours.*slot.tensor).present()) judge(slot.label, ours.*slot.tensor, reference.*slot.tensor);
+    }
     fmt::print("[PRECISION_{}]\n", pass ? "PASS" : "FAIL");
     std::fflush(stdout);
     return pass;
@@ -108,7 +144,7 @@ int check(const Options& options) {
     for (int number = first; number <= last; ++number) {
         const auto index = static_cast<std::size_t>(number);
         if (options.list) {
-            fmt::print("{:>3}  {:<46} {}\n", number, levels[index].what, levels[index].problem);
+            fmt::print("{:>3}  {:<62} {}\n", number, levels[index].what, levels[index].problem);
         } else if (!run_level(index, options)) {
             ++failed;
         }
@@ -128,8 +164,10 @@ constexpr const char* examples = R"(Examples:
   fascore check --list       the levels, each as a problem that score, grad, verify and bench take too
   fascore check 15 --isa baseline --threads 1
 
-Each level draws seeded normal data and judges dQ, dK and dV against the float64 reference: every element must satisfy
-|ours - reference| <= 2e-2 + 1e-2 * |reference|. Exit status 1 when a level fails.)";
+Each level draws seeded normal data and judges every gradient (dQ, dK, dV, and those of rope parts, bias and sink)
+against the float64 reference: every element must satisfy |ours - reference| <= 2e-2 + 1e-2 * |reference|. Levels 0 to 2
+are the operator's own, up to 15 the dense core, then bias, dropout, sparse modes, packed sequences, rope parts, sink,
+soft cap, dlse and 8-bit data, the last one nearly all at once. Exit status 1 when a level fails.)";
 
 }  // namespace
 

@@ -52,6 +52,7 @@ void add_score(CLI::App& parent, Work& chosen);
 void add_grad(CLI::App& parent, Work& chosen);
 void add_verify(CLI::App& parent, Work& chosen);
 void add_bench(CLI::App& parent, Work& chosen);
+void add_dropout(CLI::App& parent, Work& chosen);
 void add_info(CLI::App& parent, Work& chosen);
 
 }  // namespace fascore::cli

@@ -16,13 +16,15 @@
 namespace fascore::cli {
 namespace {
 
-constexpr void (*commands[])(CLI::App&, Work&) = {add_check, add_score, add_grad, add_verify, add_bench, add_info};
+constexpr void (*commands[])(CLI::App&, Work&) = {add_check, add_score,   add_grad, add_verify,
+                                                  add_bench, add_dropout, add_info};
 
 constexpr const char* footer = R"(Examples:
   fascore check
   fascore grad problem.safetensors -o grads.safetensors --scale 0.125 --causal
   fascore verify --shape 1,8,512,64 --causal
   fascore bench --only full_4096_128
+  fascore dropout --shape 1,2,3:5,8 --keep-prob 0.5 --seed 2
   fascore COMMAND --help
 
 Exit status: 0 right; 1 the answer is no; 2 bad input, with a message on stderr; 130 stopped by Ctrl-C.)";

@@ -23,6 +23,8 @@ Format format_of(DType dtype) noexcept {
         case DType::f64: return {52, -1022};
         case DType::bf16: return {7, -126};
         case DType::f16: return {10, -14};
+        case DType::f8e4m3: return {3, -6};
+        case DType::f8e5m2: return {2, -14};
         default: return {23, -126};
     }
 }
@@ -35,7 +37,61 @@ double difference(double actual, double reference) noexcept {
 
 bool counts(double reference) noexcept { return std::isfinite(reference) && std::abs(reference) < FLT_MAX; }
 
-double rms_of(const HostTensor& tensor) { return size_of_values(tensor).rms; }
+/// Of the values a tensor stands for: 8-bit data times their factors.
+double rms_of(const HostTensor& tensor, const HostTensor& scale) {
+    const double stored = size_of_values(tensor).rms;
+    return scale.present() ? stored * size_of_values(scale).rms : stored;
+}
+
+double projection(const Problem& problem, const HostTensor& other, const HostTensor& scale) {
+    return std::abs(problem.params.scale) * rms_of(other, scale);
+}
+
+double no_more(const Problem&) { return 0.0; }
+
+double bias_factor(const Problem& problem) {
+    const AttentionParams& params = problem.params;
+    if (params.pse_type == 0) return 1.0;
+    if (params.pse_type == 1) return std::abs(params.scale);
+    const std::int64_t start = params.kv_start_idx - params.q_start_idx;
+    const auto farthest =
+        static_cast<double>(std::max(problem.extents.S1, problem.extents.S2)) + std::abs(static_cast<double>(start));
+    return params.pse_type == 2 ? farthest : std::sqrt(farthest);
+}
+
+double bias_terms(const Problem& problem) {
+    const Extents& e = problem.extents;
+    const double pairs =
+        static_cast<double>(e.B) * static_cast<double>(e.N1) * static_cast<double>(e.S1) * static_cast<double>(e.S2);
+    return pairs / std::max(static_cast<double>(problem.pse.count()), 1.0);
+}
+
+double rows(const Problem& problem) {
+    return static_cast<double>(problem.extents.B) * static_cast<double>(problem.extents.S1);
+}
+
+/// What an output multiplies dx with, and how many of them it sums.
+struct Row {
+    std::string_view output;
+    double (*factor)(const Problem& problem);
+    double (*terms)(const Problem& problem);
+};
+
+constexpr Row table[] = {
+    {"dq", [](const Problem& p) { return projection(p, p.key, p.d_scale_k); }, no_more},
+    {"dk", [](const Problem& p) { return projection(p, p.query, p.d_scale_q); }, no_more},
+    {"dq_rope", [](const Problem& p) { return projection(p, p.key_rope, p.d_scale_k); }, no_more},
+    {"dk_rope", [](const Problem& p) { return projection(p, p.query_rope, p.d_scale_q); }, no_more},
+    {"dpse", bias_factor, bias_terms},
+    {"dsink", [](const Problem&) { return 1.0; }, rows},
+};
+
+const Row* row_of(std::string_view output) noexcept {
+    for (const Row& row : table) {
+        if (row.output == output) return &row;
+    }
+    return nullptr;
+}
 
 }  // namespace
 
@@ -91,18 +147,22 @@ bool within_budget(const Error& ours, const Error& plain, const Size& reference,
     return ours.max_abs <= 1.1 * plain.max_abs + slack && ours.frobenius <= 1.1 * plain.frobenius + frobenius_slack;
 }
 
-std::int64_t longest_sum_of(const Problem& problem) noexcept {
+std::int64_t longest_sum_of(const Problem& problem, std::string_view output) noexcept {
     const Extents& e = problem.extents;
     const std::int64_t G = e.N2 > 0 ? e.N1 / e.N2 : 1;
-    return std::max(e.S1 * G, e.S2) + e.D + e.Dv;
+    const std::int64_t longest = std::max(e.S1 * G, e.S2) + e.D + e.Dr + e.Dv;
+    const Row* row = row_of(output);
+    return row == nullptr ? longest : std::max(longest, static_cast<std::int64_t>(row->terms(problem)));
 }
 
-double gradient_floor(const Problem& problem) {
+double gradient_floor(const Problem& problem, std::string_view output) {
+    const Row* row = row_of(output);
+    if (row == nullptr) return 0.0;
     const double unit = problem.dtype == DType::f64 ? 0x1p-53 : 0x1p-24;
-    const Extents& e = problem.extents;
-    const double scores = unit * static_cast<double>(e.Dv) * rms_of(problem.dy) * rms_of(problem.value);
-    const double factor = std::abs(problem.params.scale) * std::max(rms_of(problem.query), rms_of(problem.key));
-    return 4.0 * scores * factor * std::sqrt(static_cast<double>(longest_sum_of(problem)));
+    const double scores = unit * static_cast<double>(problem.extents.Dv) * rms_of(problem.dy, problem.d_scale_dy) *
+                          rms_of(problem.value, problem.d_scale_v) / problem.params.keep_prob;
+    const double terms = std::max(row->terms(problem), static_cast<double>(longest_sum_of(problem)));
+    return 4.0 * scores * row->factor(problem) * std::sqrt(terms);
 }
 
 Closeness closeness(const HostTensor& actual, const HostTensor& reference, double rtol, double atol) {

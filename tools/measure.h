@@ -4,7 +4,7 @@
 //
 //   max abs         max_e |a(e) - r(e)|
 //   relative Frob   sqrt(Σ(a - r)²) / sqrt(Σ r²)
-//   ulp             max_e |a(e) - r(e)| / ulp(max(|r(e)|, rms r)), in units of the problem's dtype
+//   ulp             max_e |a(e) - r(e)| / ulp(max(|r(e)|, rms r)), in units of the output's dtype
 //
 // The ulp is that of the element, but never finer than at the output's own rms: an element that cancels to nearly
 // nothing is not owed more digits than the terms it is summed from have.
@@ -15,9 +15,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "host_tensor.h"
-#include "problem_options.h"
+#include "problem.h"
 
 namespace fascore::cli {
 
@@ -48,17 +49,23 @@ struct Size {
 ///                                             n · 2^-53 times the size of a term; n is the longest sum
 /// A gradient that cancels to nothing (max|ref| below `floor`, the rounding of its own terms) is right when ours does.
 struct Budget {
-    DType dtype = DType::f32;
+    DType dtype = DType::f32;  ///< of the output
     std::int64_t longest_sum = 1;
     double floor = 0;
 };
 [[nodiscard]] bool within_budget(const Error& ours, const Error& plain, const Size& reference, const Budget& budget);
 
-/// Rounding of the terms of dq and dk: dS = P·(dP − rowsum) is a difference of two sums of Dv products in f32 (f64),
-/// each off by about u·Dv·rms(dy)·rms(value); times scale·rms(query or key), √n of them: four times that.
-[[nodiscard]] double gradient_floor(const Problem& problem);
+/// What an output of the gradient may hold where its exact value is 0: the rounding of its own terms. All but dv are
+/// sums of dx = P·(dP − Δ), a difference of two sums of Dv products in f32 (f64), each off by about
+/// u·Dv·rms(dy)·rms(value)/keep_prob; times what the output multiplies dx with, √n of them: four times that.
+///   dq, dk, rope parts   scale·rms(key), scale·rms(query), …       n the longest sum of any output
+///   dpse                 1, scale, or the largest distance         n that, or the pairs an element stands for
+///   dsink                1                                         n that, or B·S1
+/// dv has no difference that could cancel: 0.
+[[nodiscard]] double gradient_floor(const Problem& problem, std::string_view output);
 
-[[nodiscard]] std::int64_t longest_sum_of(const Problem& problem) noexcept;
+/// Terms in the longest sum of an output.
+[[nodiscard]] std::int64_t longest_sum_of(const Problem& problem, std::string_view output = "") noexcept;
 
 /// The acceptance test of the operator's own levels: |a - r| <= atol + rtol·|r| everywhere.
 struct Closeness {

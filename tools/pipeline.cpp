@@ -11,6 +11,16 @@
 namespace fascore::cli {
 namespace {
 
+constexpr GradientSlot slots[] = {
+    {"dq", "dQ", &GradientResult::dq, &BackwardOutputs::dq, &Problem::query},
+    {"dk", "dK", &GradientResult::dk, &BackwardOutputs::dk, &Problem::key},
+    {"dv", "dV", &GradientResult::dv, &BackwardOutputs::dv, &Problem::value},
+    {"dq_rope", "dQ_rope", &GradientResult::dq_rope, &BackwardOutputs::dq_rope, &Problem::query_rope},
+    {"dk_rope", "dK_rope", &GradientResult::dk_rope, &BackwardOutputs::dk_rope, &Problem::key_rope},
+    {"dpse", "dPSE", &GradientResult::dpse, &BackwardOutputs::dpse, &Problem::pse},
+    {"dsink", "dSink", &GradientResult::dsink, &BackwardOutputs::dsink, &Problem::sink},
+};
+
 /// A call of the library, watched and stoppable.
 template <class Call>
 void run_watched(const Problem& problem, const char* label, const Call& call) {
@@ -28,8 +38,26 @@ void ForwardResult::allocate() {
     for (HostTensor* tensor : {&attention_out, &softmax_max, &softmax_sum}) tensor->allocate();
 }
 
+BackwardOutputs GradientResult::outputs() {
+    BackwardOutputs out;
+    for (const GradientSlot& slot : slots) out.*slot.view = (this->*slot.tensor).view();
+    return out;
+}
+
 void GradientResult::allocate() {
-    for (HostTensor* tensor : {&dq, &dk, &dv}) tensor->allocate();
+    for (const GradientSlot& slot : slots) {
+        if ((this->*slot.tensor).present()) (this->*slot.tensor).allocate();
+    }
+}
+
+std::span<const GradientSlot> gradient_slots() noexcept { return slots; }
+
+std::vector<const HostTensor*> tensors_of(const GradientResult& result) {
+    std::vector<const HostTensor*> tensors;
+    for (const GradientSlot& slot : slots) {
+        if ((result.*slot.tensor).present()) tensors.push_back(&(result.*slot.tensor));
+    }
+    return tensors;
 }
 
 ForwardResult forward_result(const Problem& problem, DType attention, DType statistics) {
@@ -38,9 +66,16 @@ ForwardResult forward_result(const Problem& problem, DType attention, DType stat
             HostTensor("softmax_sum", statistics, problem.statistic_shape())};
 }
 
-GradientResult gradient_result(const Problem& problem, DType dtype) {
-    return {HostTensor("dq", dtype, problem.query.shape()), HostTensor("dk", dtype, problem.key.shape()),
-            HostTensor("dv", dtype, problem.value.shape())};
+GradientResult gradient_result(const Problem& problem, std::optional<DType> dtype) {
+    GradientResult result;
+    for (const GradientSlot& slot : slots) {
+        const HostTensor& input = problem.*slot.input;
+        if (!input.present() || (slot.input == &Problem::pse && !problem.dbias)) continue;
+        // Data tensors are all of one dtype; pse and sink have their own.
+        const DType own = input.dtype() == problem.dtype ? problem.out_dtype : input.dtype();
+        result.*slot.tensor = HostTensor(slot.name, dtype.value_or(own), input.shape());
+    }
+    return result;
 }
 
 DType exact_attention_dtype(const Problem& problem) noexcept {
@@ -64,7 +99,7 @@ PlanInfo plan_forward_of(const Problem& problem, DType attention) {
 
 PlanInfo plan_gradient_of(const Problem& problem) {
     const GradientInputs inputs(problem);
-    GradientResult result = gradient_result(problem, problem.dtype);
+    GradientResult result = gradient_result(problem);
     PlanInfo plan;
     require(plan_backward(problem.params, inputs.in, result.outputs(), problem.execution(), plan));
     return plan;
@@ -92,7 +127,7 @@ void complete_forward(Problem& problem) {
 }
 
 GradientResult run_gradient(const Problem& problem) {
-    GradientResult result = gradient_result(problem, problem.dtype);
+    GradientResult result = gradient_result(problem);
     result.allocate();
     run_watched(problem, "gradient", [&](const Execution& execution) {
         return attention_backward(problem.params, problem.backward_inputs(), result.outputs(), execution);

@@ -7,15 +7,19 @@
 //   run_*                    a loaded problem; throw Failure when the library refuses or the user interrupts
 //
 // The gradient needs what the forward left behind. A file may bring it; complete_forward() computes whatever is absent.
-// An attention_out made here for 16-bit problems is kept in f32: it only feeds rowsum(dy * attention_out), which then
-// carries no rounding of a 16-bit intermediate.
+// An attention_out made here for 16-bit and 8-bit problems is kept in f32: it only feeds rowsum(dy * attention_out),
+// which then carries no rounding of a 16-bit intermediate.
 #pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
 
 #include "fascore/attention.h"
 #include "fascore/plan.h"
 #include "fascore/reference.h"
 #include "host_tensor.h"
-#include "problem_options.h"
+#include "problem.h"
 
 namespace fascore::cli {
 
@@ -25,17 +29,33 @@ struct ForwardResult {
     void allocate();
 };
 
+/// Absent where the problem has no such input: dq_rope and dk_rope, dpse (unless Problem::dbias asks), dsink.
 struct GradientResult {
-    HostTensor dq, dk, dv;
-    [[nodiscard]] BackwardOutputs outputs() { return {dq.view(), dk.view(), dv.view()}; }
+    HostTensor dq, dk, dv, dq_rope, dk_rope, dpse, dsink;
+    [[nodiscard]] BackwardOutputs outputs();
     void allocate();
 };
 
-/// Outputs of the problem's calls, described. Statistics take f64 when attention_out does for a reference.
-[[nodiscard]] ForwardResult forward_result(const Problem& problem, DType attention, DType statistics);
-[[nodiscard]] GradientResult gradient_result(const Problem& problem, DType dtype);
+/// One output of the gradient.
+struct GradientSlot {
+    const char* name;
+    const char* label;  ///< as the operator's own test prints it
+    HostTensor GradientResult::*tensor;
+    TensorView BackwardOutputs::*view;
+    HostTensor Problem::*input;  ///< whose gradient it is
+};
 
-/// The dtype an attention_out made for the gradient is kept in: f32 for 16-bit problems.
+/// All of them, in the order in which they are printed and written.
+[[nodiscard]] std::span<const GradientSlot> gradient_slots() noexcept;
+
+/// The present ones.
+[[nodiscard]] std::vector<const HostTensor*> tensors_of(const GradientResult& result);
+
+/// Outputs of the problem's calls, described. The gradient's dtypes are the operator's, or the one that is given.
+[[nodiscard]] ForwardResult forward_result(const Problem& problem, DType attention, DType statistics);
+[[nodiscard]] GradientResult gradient_result(const Problem& problem, std::optional<DType> dtype = std::nullopt);
+
+/// The dtype an attention_out made for the gradient is kept in: f32 for 16-bit and 8-bit problems.
 [[nodiscard]] DType exact_attention_dtype(const Problem& problem) noexcept;
 
 /// What the gradient call will be given, stand-ins without data for what complete_forward() would still compute.

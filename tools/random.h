@@ -28,8 +28,10 @@ class NormalStream {
     /// Both values of a pair: numbers 2·pair and 2·pair + 1, at the cost of one.
     void pair(std::uint64_t pair, double& even, double& odd) const noexcept;
 
-  private:
+    /// 64 random bits: word(index) above.
     [[nodiscard]] std::uint64_t word(std::uint64_t index) const noexcept;
+
+  private:
     std::uint64_t start_;
 };
 

@@ -41,17 +41,17 @@ struct FormatDtype {
 };
 
 constexpr std::array format_dtypes = {
-    FormatDtype{"F64", 8, DType::f64},       FormatDtype{"F32", 4, DType::f32},
-    FormatDtype{"BF16", 2, DType::bf16},     FormatDtype{"F16", 2, DType::f16},
-    FormatDtype{"BOOL", 1, DType::boolean},  FormatDtype{"U8", 1, DType::u8},
-    FormatDtype{"I64", 8, std::nullopt},     FormatDtype{"U64", 8, std::nullopt},
-    FormatDtype{"I32", 4, std::nullopt},     FormatDtype{"U32", 4, std::nullopt},
-    FormatDtype{"I16", 2, std::nullopt},     FormatDtype{"U16", 2, std::nullopt},
-    FormatDtype{"I8", 1, std::nullopt},      FormatDtype{"F8_E4M3", 1, std::nullopt},
-    FormatDtype{"F8_E5M2", 1, std::nullopt},
+    FormatDtype{"F64", 8, DType::f64},        FormatDtype{"F32", 4, DType::f32},
+    FormatDtype{"BF16", 2, DType::bf16},      FormatDtype{"F16", 2, DType::f16},
+    FormatDtype{"BOOL", 1, DType::boolean},   FormatDtype{"U8", 1, DType::u8},
+    FormatDtype{"I64", 8, std::nullopt},      FormatDtype{"U64", 8, std::nullopt},
+    FormatDtype{"I32", 4, std::nullopt},      FormatDtype{"U32", 4, std::nullopt},
+    FormatDtype{"I16", 2, std::nullopt},      FormatDtype{"U16", 2, std::nullopt},
+    FormatDtype{"I8", 1, std::nullopt},       FormatDtype{"F8_E4M3", 1, DType::f8e4m3},
+    FormatDtype{"F8_E5M2", 1, DType::f8e5m2},
 };
 
-constexpr std::string_view loadable_dtypes = "F64, F32, BF16, F16, BOOL or U8";
+constexpr std::string_view loadable_dtypes = "F64, F32, BF16, F16, F8_E4M3, F8_E5M2, BOOL or U8";
 
 std::string system_message() { return std::error_code(errno, std::generic_category()).message(); }
 

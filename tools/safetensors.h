@@ -13,8 +13,9 @@
 // be what the offsets span. Each is refused with file, tensor, given and allowed, before any tensor memory is asked
 // for. As the format demands, data has no gaps: the tensors cover it exactly.
 //
-// F64 F32 BF16 F16 BOOL U8 can be loaded. The format's other dtypes may stand in a file beside them (they are checked
-// like all others) and are refused only when asked for; a dtype the format does not know is refused at once.
+// F64 F32 BF16 F16 F8_E4M3 F8_E5M2 BOOL U8 can be loaded. The format's other dtypes may stand in a file beside them
+// (they are checked like all others) and are refused only when asked for; a dtype the format does not know is refused
+// at once.
 //
 // Plain reads, not a mapping: a file that is cut short while we read gives an error and not a signal, and every tensor
 // lands aligned.

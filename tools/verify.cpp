@@ -35,63 +35,67 @@ struct Row {
 };
 
 Row judge(const char* output, const HostTensor& ours, const HostTensor& plain, const HostTensor& reference,
-          DType ulp_dtype, Budget budget) {
-    budget.dtype = ulp_dtype;
-    Row row{output, measure_error(ours, reference, ulp_dtype), measure_error(plain, reference, ulp_dtype), false};
+          const Budget& budget) {
+    Row row{output, measure_error(ours, reference, budget.dtype), measure_error(plain, reference, budget.dtype), false};
     row.right = within_budget(row.ours, row.plain, size_of_values(reference), budget);
     return row;
 }
 
-/// dq, dk and dv of a file, of the problem's shapes and any floating dtype.
-GradientResult read_gradients(const std::string& path, const Problem& problem) {
-    const SafetensorsFile file(path);
-    const GradientResult expected = gradient_result(problem, problem.dtype);
-    const auto read = [&](const HostTensor& wanted) {
+/// The outputs of `expected` from a file, any floating dtype of 16 bits or more.
+GradientResult read_gradients(const SafetensorsFile& file, const GradientResult& expected) {
+    GradientResult result;
+    for (const GradientSlot& slot : gradient_slots()) {
+        const HostTensor& wanted = expected.*slot.tensor;
+        if (!wanted.present()) continue;
         HostTensor tensor = file.describe(wanted.name());
-        if (tensor.dtype() == DType::boolean || tensor.dtype() == DType::u8) {
-            throw Failure(fmt::format("{}: {}: dtype is {}, must be f64, f32, bf16 or f16", path, wanted.name(),
+        if (tensor.dtype() == DType::boolean || size_of(tensor.dtype()) < 2) {
+            throw Failure(fmt::format("{}: {}: dtype is {}, must be f64, f32, bf16 or f16", file.path(), wanted.name(),
                                       name(tensor.dtype())));
         }
         if (tensor.shape() != wanted.shape()) {
-            throw Failure(fmt::format("{}: {}: shape is {}, must be {}", path, wanted.name(),
+            throw Failure(fmt::format("{}: {}: shape is {}, must be {}", file.path(), wanted.name(),
                                       shape_text(tensor.shape()), shape_text(wanted.shape())));
         }
         file.load(tensor);
-        return tensor;
-    };
-    return {read(expected.dq), read(expected.dk), read(expected.dv)};
+        result.*slot.tensor = std::move(tensor);
+    }
+    return result;
 }
 
-std::vector<Row> forward_rows(const Problem& problem, const Budget& budget) {
-    const ForwardResult ours = run_forward(problem, problem.dtype);
+std::vector<Row> forward_rows(const Problem& problem) {
+    const ForwardResult ours = run_forward(problem, problem.out_dtype);
     const ForwardResult reference = run_reference_forward(problem, Evaluation::exact);
     const ForwardResult plain = run_reference_forward(problem, Evaluation::plain);
-    const DType statistics = problem.statistic_dtype();
+    const std::int64_t sum = longest_sum_of(problem);
+    const Budget attention{problem.out_dtype, sum, 0.0};
+    const Budget statistics{problem.statistic_dtype(), sum, 0.0};
     return {
-        judge("attention_out", ours.attention_out, plain.attention_out, reference.attention_out, problem.dtype, budget),
-        judge("softmax_max", ours.softmax_max, plain.softmax_max, reference.softmax_max, statistics, budget),
-        judge("softmax_sum", ours.softmax_sum, plain.softmax_sum, reference.softmax_sum, statistics, budget),
+        judge("attention_out", ours.attention_out, plain.attention_out, reference.attention_out, attention),
+        judge("softmax_max", ours.softmax_max, plain.softmax_max, reference.softmax_max, statistics),
+        judge("softmax_sum", ours.softmax_sum, plain.softmax_sum, reference.softmax_sum, statistics),
     };
 }
 
-std::vector<Row> gradient_rows(const Options& options, Problem& problem, Budget budget) {
+std::vector<Row> gradient_rows(const Options& options, Problem& problem) {
     const BackwardInputs given =
         problem.backward_inputs();  // before complete_forward(): what the file brought, no more
+    const GradientResult expected = gradient_result(problem);
     GradientResult ours;
     if (options.gradients.empty()) {
         complete_forward(problem);
         ours = run_gradient(problem);
     } else {
-        ours = read_gradients(options.gradients, problem);
+        ours = read_gradients(SafetensorsFile(options.gradients), expected);
     }
     const GradientResult reference = run_reference_gradient(problem, given, Evaluation::exact);
     const GradientResult plain = run_reference_gradient(problem, given, Evaluation::plain);
     std::vector<Row> rows;
-    const Budget sums = budget;  // dv has no difference that could cancel
-    budget.floor = gradient_floor(problem);
-    rows.push_back(judge("dq", ours.dq, plain.dq, reference.dq, problem.dtype, budget));
-    rows.push_back(judge("dk", ours.dk, plain.dk, reference.dk, problem.dtype, budget));
-    rows.push_back(judge("dv", ours.dv, plain.dv, reference.dv, problem.dtype, sums));
+    for (const GradientSlot& slot : gradient_slots()) {
+        const HostTensor& wanted = expected.*slot.tensor;
+        if (!wanted.present()) continue;
+        const Budget budget{wanted.dtype(), longest_sum_of(problem, slot.name), gradient_floor(problem, slot.name)};
+        rows.push_back(judge(slot.name, ours.*slot.tensor, plain.*slot.tensor, reference.*slot.tensor, budget));
+    }
     return rows;
 }
 
@@ -108,15 +112,16 @@ int verify(Options options) {
     if (!options.problem.shape.empty() && options.gradients.empty())
         std::swap(options.problem.input, options.gradients);
     Problem problem = describe(options.problem, Needs::gradient);
+    // Everything there is to judge.
+    const bool has_dpse = options.gradients.empty() || SafetensorsFile(options.gradients).contains("dpse");
+    problem.dbias = problem.dbias || (problem.pse.present() && has_dpse);
     if (const auto warning = warning_of(options.problem, problem)) fmt::print(stderr, "fascore: {}\n", *warning);
     (void)plan_gradient_of(problem);  // the library's refusal, before anything is read
     load(problem, Needs::gradient);
 
-    Budget budget;
-    budget.longest_sum = longest_sum_of(problem);
     std::vector<Row> rows;
-    if (options.gradients.empty()) rows = forward_rows(problem, budget);
-    for (Row& row : gradient_rows(options, problem, budget)) rows.push_back(row);
+    if (options.gradients.empty()) rows = forward_rows(problem);
+    for (Row& row : gradient_rows(options, problem)) rows.push_back(row);
 
     const char* judged = options.gradients.empty() ? "ours" : "given";
     fmt::print("{}\n", problem.text());
@@ -138,14 +143,17 @@ constexpr const char* examples = R"(Examples:
   fascore verify problem.safetensors grads.safetensors --scale 0.125
   fascore verify --shape 1,8,512,64 --causal grads.safetensors
   fascore verify --shape 1,2,300:200,80 --dtype f32 --window 64,0 --isa avx2
+  fascore verify --shape 2,4,200,64 --bias 1NSS --pse-type 0 --keep-prob 0.9 --seed 2
+  fascore verify --shape 5,4,0..300,64 --layout TND --causal --sink --softcap 30
 
-Columns, for ours and for a plain evaluation (each step a tensor of the problem's dtype, as an unfused framework works):
+Columns, for ours and for a plain evaluation (each step a tensor of the problem's dtype, as an unfused framework works). Every
+output there is has a row; that of pse always, unless GRADS lacks dpse:
   max abs    largest |ours - reference|
   rel Frob   Frobenius norm of the difference over that of the reference
-  ulp        largest |ours - reference| in units in the last place of the problem's dtype, at the element or at the
+  ulp        largest |ours - reference| in units in the last place of the output's dtype, at the element or at the
              output's rms, whichever is larger
 Verdict: max abs and Frobenius norm must each be at most 1.1 x plain's + one ulp of the largest reference value (f64:
-the rounding of the reference itself). dq and dk whose exact value is 0 may hold the rounding of their terms.
+the rounding of the reference itself). Outputs whose exact value is 0 may hold the rounding of their terms.
 Exit status 1 when an output is worse. The reference takes O(S1*S2) time, the plain evaluation O(S1*S2) memory a head.)";
 
 }  // namespace
@@ -155,7 +163,7 @@ void add_verify(CLI::App& parent, Work& chosen) {
     CLI::App* command =
         parent.add_subcommand("verify", "Errors against the float64 reference, beside a plain evaluation's");
     add_problem_options(*command, options->problem);
-    command->add_option("GRADS", options->gradients, "safetensors file whose dq, dk and dv are judged instead of ours");
+    command->add_option("GRADS", options->gradients, "safetensors file whose dq, dk, dv, … are judged instead of ours");
     command->footer(examples);
     command->callback([options, &chosen] { chosen = [options] { return verify(*options); }; });
 }

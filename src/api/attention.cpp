@@ -4,6 +4,8 @@
 // engine's entry; everything else is one template.
 #include "fascore/attention.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <new>
@@ -20,31 +22,76 @@ namespace {
 
 constexpr int most_threads = 1024;
 
-// Outputs of a problem with an empty extent: what has elements is filled with zeros (docs/operator.md).
-void fill_empty(const Problem& problem) {
-    const auto zero = [&](const Result& result, std::int64_t heads, std::int64_t rows, std::int64_t columns) {
-        if (!result.wanted) return;
-        for (std::int64_t b = 0; b < problem.B; ++b) {
-            for (std::int64_t n = 0; n < heads; ++n) zero_rows(result, b, n, {0, rows}, columns);
-        }
-    };
-    zero(problem.attention_out, problem.N1, problem.S1, problem.Dv);
-    zero(problem.dq, problem.N1, problem.S1, problem.D);
-    zero(problem.dk, problem.N2, problem.S2, problem.D);
-    zero(problem.dv, problem.N2, problem.S2, problem.Dv);
-    if (problem.direction == Direction::backward) return;
-    for (const Statistic* statistic : {&problem.softmax_max, &problem.softmax_sum}) {
-        if (!statistic->wanted) continue;
-        for (std::int64_t b = 0; b < problem.B; ++b) {
-            for (std::int64_t n = 0; n < problem.N1; ++n) {
-                for (std::int64_t s = 0; s < problem.S1; ++s) {
-                    for (std::int64_t copy = 0; copy < statistic->copies; ++copy) {
-                        store_scalar(address(*statistic, b, n, s, copy), statistic->dtype, 0.0);
-                    }
-                }
-            }
+void zero_statistic(const Statistic& statistic, std::int64_t n, Range rows) {
+    if (!statistic.wanted) return;
+    for (std::int64_t s = rows.begin; s < rows.end; ++s) {
+        for (std::int64_t copy = 0; copy < statistic.copies; ++copy) {
+            store_scalar(address(statistic, n, s, copy), statistic.dtype, 0.0);
         }
     }
+}
+
+// Zero-fills rows of every tensor of a batch: query side and key side.
+void zero_query_side(const Problem& problem, const Batch& batch, Range rows) {
+    for (std::int64_t n = 0; n < problem.N1; ++n) {
+        zero_rows(batch.attention_out, n, rows, problem.Dv);
+        zero_rows(dq_rows(batch), n, rows);
+        if (problem.direction == Direction::backward) continue;
+        zero_statistic(batch.softmax_max, n, rows);
+        zero_statistic(batch.softmax_sum, n, rows);
+    }
+}
+void zero_key_side(const Problem& problem, const Batch& batch, Range rows) {
+    for (std::int64_t n = 0; n < problem.N2; ++n) {
+        zero_rows(dk_rows(batch), n, rows);
+        zero_rows(dv_rows(batch), n, rows);
+    }
+}
+
+// Outputs of a problem with an empty extent: what has elements is filled with zeros (docs/operator.md).
+void fill_empty(const Problem& problem) {
+    for (std::int64_t b = 0; b < problem.B; ++b) {
+        const Batch batch = problem.batch(b);
+        zero_query_side(problem, batch, {0, batch.S1});
+        zero_key_side(problem, batch, {0, batch.S2});
+    }
+}
+
+// Every element of a view, along its strides.
+void zero_view(const TensorView& view) {
+    if (view.data == nullptr || view.rank == 0 || view.count() == 0) return;
+    std::array<std::int64_t, max_rank> at{};
+    for (;;) {
+        std::int64_t offset = 0;
+        for (std::size_t axis = 0; axis < static_cast<std::size_t>(view.rank); ++axis) {
+            offset += at[axis] * view.stride[axis];
+        }
+        store_scalar(static_cast<std::byte*>(view.data) + offset * size_of(view.dtype), view.dtype, 0.0);
+        auto axis = static_cast<std::size_t>(view.rank);
+        while (axis > 0 && ++at[axis - 1] == view.shape[axis - 1]) at[--axis] = 0;
+        if (axis == 0) return;
+    }
+}
+
+// The gradients that are no rows of a batch.
+void fill_empty_rest(const ForwardOutputs& /*out*/) {}
+void fill_empty_rest(const BackwardOutputs& out) {
+    zero_view(out.dpse);
+    zero_view(out.dsink);
+}
+
+// TND: rows after the last sequence belong to nobody; their outputs are zeros.
+void fill_unused(const Problem& problem) {
+    if (!problem.packed) return;
+    std::int64_t used_1 = 0;
+    std::int64_t used_2 = 0;
+    for (const Sequence& sequence : problem.sequences) {
+        used_1 = std::max(used_1, sequence.q_begin + sequence.S1);
+        used_2 = std::max(used_2, sequence.k_begin + sequence.S2);
+    }
+    // The Problem itself is a Batch that begins at row 0 of everything, with its tensors' own strides.
+    zero_query_side(problem, problem, {used_1, problem.T1});
+    zero_key_side(problem, problem, {used_2, problem.T2});
 }
 
 template <class In, class Out>
@@ -58,11 +105,15 @@ Status workspace_bytes(const AttentionParams& params, const In& in, const Out& o
     });
 }
 
-Status run(const Prepared& prepared, const Execution& execution, std::byte* workspace) {
+template <class Out>
+Status run(const Prepared& prepared, const Out& out, const Execution& execution, std::byte* workspace) {
     if (prepared.problem.empty()) {
         fill_empty(prepared.problem);
+        fill_unused(prepared.problem);
+        fill_empty_rest(out);
         return {};
     }
+    fill_unused(prepared.problem);
     const auto entry = prepared.problem.direction == Direction::forward ? run_forward : run_backward;
     return entry(prepared.problem, prepared.plan, *prepared.kernels, execution, workspace);
 }
@@ -78,7 +129,7 @@ Status run_in(const AttentionParams& params, const In& in, const Out& out, const
             return {StatusCode::workspace_too_small, "workspace: " + std::to_string(workspace.size()) +
                                                          " bytes, must be at least " + std::to_string(needed)};
         }
-        return run(prepared, execution, workspace.data());
+        return run(prepared, out, execution, workspace.data());
     });
 }
 
@@ -93,7 +144,7 @@ Status run_alone(const AttentionParams& params, const In& in, const Out& out, co
             return {StatusCode::out_of_memory,
                     "workspace: " + std::to_string(needed) + " bytes, the system has no memory for it"};
         }
-        return run(prepared, execution, workspace.get());
+        return run(prepared, out, execution, workspace.get());
     });
 }
 

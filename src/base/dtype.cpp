@@ -39,6 +39,12 @@ void write(void* element, T value) noexcept {
 
 std::uint16_t f64_to_bf16(double value) noexcept { return f32_to_bf16(f32_round_to_odd(value)); }
 std::uint16_t f64_to_f16(double value) noexcept { return f32_to_f16(f32_round_to_odd(value)); }
+std::uint8_t f64_to_f8e4m3(double value) noexcept { return f32_to_f8e4m3(f32_round_to_odd(value)); }
+std::uint8_t f64_to_f8e5m2(double value) noexcept { return f32_to_f8e5m2(f32_round_to_odd(value)); }
+
+[[gnu::noinline]] double narrowed_to_f32(double value) noexcept {
+    return static_cast<double>(static_cast<float>(value));
+}
 
 double load_scalar(const void* element, DType dtype) noexcept {
     switch (dtype) {
@@ -48,6 +54,8 @@ double load_scalar(const void* element, DType dtype) noexcept {
         case DType::f16: return static_cast<double>(f16_to_f32(read<std::uint16_t>(element)));
         case DType::boolean: return read<std::uint8_t>(element) != 0 ? 1.0 : 0.0;
         case DType::u8: return static_cast<double>(read<std::uint8_t>(element));
+        case DType::f8e4m3: return static_cast<double>(f8e4m3_to_f32(read<std::uint8_t>(element)));
+        case DType::f8e5m2: return static_cast<double>(f8e5m2_to_f32(read<std::uint8_t>(element)));
     }
     return 0.0;
 }
@@ -60,6 +68,8 @@ void store_scalar(void* element, DType dtype, double value) noexcept {
         case DType::f16: write(element, f64_to_f16(value)); break;
         case DType::boolean: write(element, static_cast<std::uint8_t>(value != 0.0)); break;
         case DType::u8: write(element, static_cast<std::uint8_t>(value)); break;
+        case DType::f8e4m3: write(element, f64_to_f8e4m3(value)); break;
+        case DType::f8e5m2: write(element, f64_to_f8e5m2(value)); break;
     }
 }
 

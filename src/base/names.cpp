@@ -43,6 +43,8 @@ std::string_view name(DType dtype) noexcept {
         case DType::f16: return "f16";
         case DType::boolean: return "bool";
         case DType::u8: return "u8";
+        case DType::f8e4m3: return "f8e4m3";
+        case DType::f8e5m2: return "f8e5m2";
     }
     return "unknown";
 }
@@ -54,7 +56,9 @@ std::int64_t size_of(DType dtype) noexcept {
         case DType::bf16:
         case DType::f16: return 2;
         case DType::boolean:
-        case DType::u8: return 1;
+        case DType::u8:
+        case DType::f8e4m3:
+        case DType::f8e5m2: return 1;
     }
     return 0;
 }

@@ -9,6 +9,9 @@
 //   dV_J += Pᵀ dy_I            dK_J += dSᵀ Q_I                 into accumulators of this thread
 //   dQ_I += dS K_J                                             into the unit's accumulator, in turn
 //
+// With terms (softcap, bias, dropout: kernel_table.h) the same pass applies them; dpse, dsink and the slopes' gradient
+// are by-products of a tile or a query block (bias.h).
+//
 // Five products, 10·D operations a visible pair. The accelerator's kernel runs two passes and pays seven, so as not to
 // share dQ; we share it in a fixed order instead:
 //
@@ -24,6 +27,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "engine/bias.h"
 #include "engine/engine.h"
 #include "engine/schedule.h"
 #include "engine/tile.h"
@@ -39,57 +43,109 @@ template <class Acc>
 class Backward {
   public:
     Backward(const Problem& problem, const Plan& plan, const ComputeKernels& kernels, RunState& state, Grant grant)
-        : problem_(problem), plan_(plan), kernels_(kernels), state_(state), grant_(grant) {}
+        : problem_(problem),
+          plan_(plan),
+          kernels_(kernels),
+          state_(state),
+          grant_(grant),
+          bias_(problem, plan, kernels, state, grant),
+          dq_wanted_(dq_rows(problem).wanted()),
+          dk_wanted_(dk_rows(problem).wanted()),
+          eight_bits_(problem.dtype == DType::f8e4m3 || problem.dtype == DType::f8e5m2) {}
+
+    /// Before and after the run.
+    void begin() {
+        bias_.begin();
+        if (problem_.dsink.wanted)
+            std::fill_n(dsink_part(0, 0), problem_.B * problem_.N1 * (plan_.row_blocks + 1), 0.0);
+    }
+    void finish(int member) {
+        bias_.finish(member);
+        if (member != 0 || !problem_.dsink.wanted) return;
+        for (std::int64_t n = 0; n < problem_.N1; ++n) {
+            double sum = 0;
+            for (std::int64_t b = 0; b < problem_.B; ++b) {
+                for (std::int64_t I = 0; I <= plan_.row_blocks; ++I) sum += dsink_part(b, n)[I];
+            }
+            store_scalar(address(problem_.dsink, n, 0), problem_.dsink.dtype, -sum);
+        }
+    }
+
+    [[nodiscard]] std::int64_t tasks(std::int64_t unit) const {
+        return grid_of(problem_, plan_, batch_of(unit)).column_blocks;
+    }
 
     void open(std::int64_t slot, std::int64_t unit, int /*member*/) {
-        const std::int64_t b = unit / problem_.N2;
+        const Batch batch = problem_.batch(batch_of(unit));
+        const Grid grid = plan_.grid(batch.band, batch.S1, batch.S2);
         const std::int64_t h = unit % problem_.N2;
         const BackwardBuffers& buffers = plan_.backward;
         auto* state = grant_.at<std::uint32_t>(buffers.pack_state, slot);
         auto* turn = grant_.at<std::int32_t>(buffers.turn, slot);
         for (std::int64_t g = 0; g < problem_.G; ++g) {
-            for (std::int64_t I = 0; I < plan_.row_blocks; ++I) {
+            for (std::int64_t I = 0; I < grid.row_blocks; ++I) {
                 state[g * plan_.row_blocks + I] = 0;
-                const Range seen = column_blocks_of(plan_, problem_.band, I);
-                turn[g * plan_.row_blocks + I] = static_cast<std::int32_t>(seen.begin);
+                turn[g * plan_.row_blocks + I] = static_cast<std::int32_t>(grid.column_blocks_of(I).begin);
             }
         }
         // What sees nothing and what nobody sees.
-        for (std::int64_t g = 0; g < problem_.G && problem_.dq.wanted; ++g) {
+        for (std::int64_t g = 0; g < problem_.G; ++g) {
             const std::int64_t n = h * problem_.G + g;
-            zero_rows(problem_.dq, b, n, {0, plan_.rows.begin}, problem_.D);
-            zero_rows(problem_.dq, b, n, {plan_.rows.end, problem_.S1}, problem_.D);
+            bias_.zero_dead(batch, grid, n);
+            for (const Range dead : {Range{0, grid.rows.begin}, Range{grid.rows.end, batch.S1}}) {
+                zero_rows(dq_rows(batch), n, dead);
+                if (!problem_.dsink.wanted || !batch.dlse.wanted) continue;
+                // All of such a row's softmax is its sink, so its log-sum-exp is the sink itself.
+                for (std::int64_t s = dead.begin; s < dead.end; ++s) {
+                    dsink_part(batch.index, n)[plan_.row_blocks] -= read(batch.dlse, n, s);
+                }
+            }
         }
-        for (const Range dead : {Range{0, plan_.columns.begin}, Range{plan_.columns.end, problem_.S2}}) {
-            if (problem_.dk.wanted) zero_rows(problem_.dk, b, h, dead, problem_.D);
-            if (problem_.dv.wanted) zero_rows(problem_.dv, b, h, dead, problem_.Dv);
+        for (const Range dead : {Range{0, grid.columns.begin}, Range{grid.columns.end, batch.S2}}) {
+            zero_rows(dk_rows(batch), h, dead);
+            zero_rows(dv_rows(batch), h, dead);
         }
     }
 
     void run(std::int64_t slot, std::int64_t unit, std::int64_t J, int member) {
-        Task task;
+        Task task(problem_, plan_, batch_of(unit));
         task.slot = slot;
-        task.b = unit / problem_.N2;
         task.h = unit % problem_.N2;
         task.J = J;
-        task.columns = plan_.column_block(J);
+        task.columns = task.grid.column_block(J);
         task.member = member;
         load_key_value(task);
-        const Range blocks = row_blocks_of(plan_, problem_.band, J);
+        const Range blocks = task.grid.row_blocks_of(J);
+        BiasGradient::Part part{task.batch, task.grid, unit / problem_.N2, task.h, J};
         for (std::int64_t g = 0; g < problem_.G; ++g) {
+            const std::int64_t n = task.h * problem_.G + g;
+            if (bias_.wanted()) {
+                bias_.begin_head(part, n);
+                const Range rows = task.grid.rows;
+                const Range first = blocks.empty() ? rows : Range{rows.begin, task.grid.row_block(blocks.begin).begin};
+                const Range last = blocks.empty() ? Range{} : Range{task.grid.row_block(blocks.end - 1).end, rows.end};
+                bias_.add(part, n, first, task.columns, nullptr);
+                bias_.add(part, n, last, task.columns, nullptr);
+            }
             for (std::int64_t I = blocks.begin; I < blocks.end; ++I) {
                 if (state_.stopped()) return;
-                tile(task, g, I);
+                tile(task, part, g, I);
                 state_.advance(member, 1);
             }
+            bias_.end_head(part, n);
         }
+        bias_.end(part);
         store_key_value(task);
     }
 
   private:
     struct Task {
+        Task(const Problem& problem, const Plan& plan, std::int64_t b)
+            : batch(problem.batch(b)), grid(plan.grid(batch.band, batch.S1, batch.S2)) {}
+
+        Batch batch;
+        Grid grid;
         std::int64_t slot = 0;
-        std::int64_t b = 0;
         std::int64_t h = 0;
         std::int64_t J = 0;
         Range columns;
@@ -101,6 +157,7 @@ class Backward {
     // Query block I of head g of the unit: its shared buffers.
     struct QueryBlock {
         std::int64_t index;
+        std::int64_t I;
         Range rows;
         std::byte* query_rows;
         std::byte* query_panels;
@@ -114,12 +171,24 @@ class Backward {
         std::uint8_t* dy_flags;
     };
 
-    QueryBlock query_block(std::int64_t slot, std::int64_t g, std::int64_t I) const {
+    std::int64_t batch_of(std::int64_t unit) const { return plan_.batch_of(unit / problem_.N2); }
+
+    double* dsink_part(std::int64_t b, std::int64_t n) const {
+        return grant_.at<double>(plan_.backward.dsink) + (b * problem_.N1 + n) * (plan_.row_blocks + 1);
+    }
+
+    static double read(const Statistic& statistic, std::int64_t n, std::int64_t s) {
+        return load_scalar(address(statistic, n, s, 0), statistic.dtype);
+    }
+
+    QueryBlock query_block(const Task& task, std::int64_t g, std::int64_t I) const {
         const BackwardBuffers& buffers = plan_.backward;
         const std::int64_t element = plan_.shape.element_bytes();
+        const std::int64_t slot = task.slot;
         QueryBlock block{};
         block.index = g * plan_.row_blocks + I;
-        block.rows = plan_.row_block(I);
+        block.I = I;
+        block.rows = task.grid.row_block(I);
         block.query_rows = grant_.at(buffers.query_rows, slot) + block.index * plan_.Br * plan_.D_row * element;
         block.query_panels = grant_.at(buffers.query_panels, slot) + block.index * plan_.query_panels.bytes;
         block.dy_rows = grant_.at(buffers.dy_rows, slot) + block.index * plan_.Br * plan_.Dv_row * element;
@@ -138,95 +207,89 @@ class Backward {
         const BackwardBuffers& buffers = plan_.backward;
         const std::int64_t rows = task.columns.size();
         const std::int64_t padded = (rows + granule - 1) / granule * granule;
-        std::byte* load = grant_.at(buffers.load, task.member);
+        std::byte* rows_form = grant_.at(buffers.load, task.member);
         auto* flags = grant_.at<std::uint8_t>(buffers.key_flags, task.member);
 
-        kernels::LoadArgs args = load_args(problem_.key, task.b, task.h, task.columns, problem_.D, padded);
-        args.dst = load;
-        args.ld = plan_.D_row;
-        args.nonfinite = flags;
-        kernels_.load_rows(args);
-        pack(kernels_.pack_by_columns, load, plan_.D_row, padded, plan_.D_row, plan_.key_columns,
+        load(kernels_, key_rows(task.batch), task.h, task.columns, {rows_form, plan_.D_row, padded, flags});
+        pack(kernels_.pack_by_columns, plan_.shape, rows_form, plan_.D_row, padded, plan_.D_row, plan_.key_columns,
              grant_.at(buffers.key_columns, task.member));
-        if (problem_.dq.wanted) {
+        if (dq_wanted_) {
             std::byte* panels = grant_.at(buffers.key_panels, task.member);
-            pack(kernels_.pack_by_rows, load, plan_.D_row, padded, plan_.D_pad, plan_.key_panels, panels);
+            pack(kernels_.pack_by_rows, plan_.shape, rows_form, plan_.D_row, padded, plan_.D_pad, plan_.key_panels,
+                 panels);
             task.key_flagged = zero_flagged(flags, rows, problem_.D, plan_.key_panels, plan_.shape, panels);
         }
-
-        args = load_args(problem_.value, task.b, task.h, task.columns, problem_.Dv, padded);
-        args.dst = load;
-        args.ld = plan_.Dv_row;
-        kernels_.load_rows(args);
-        pack(kernels_.pack_by_columns, load, plan_.Dv_row, padded, plan_.Dv_row, plan_.value_columns,
+        load(kernels_, value_rows(task.batch), task.h, task.columns, {rows_form, plan_.Dv_row, padded, nullptr});
+        pack(kernels_.pack_by_columns, plan_.shape, rows_form, plan_.Dv_row, padded, plan_.Dv_row, plan_.value_columns,
              grant_.at(buffers.value_columns, task.member));
     }
 
     // 2. The query block in its forms, its statistics and delta.
     void load_query(const Task& task, std::int64_t n, const QueryBlock& block) {
+        const Batch& batch = task.batch;
         const std::int64_t rows = block.rows.size();
         const std::int64_t step = plan_.shape.step;
         const std::int64_t padded = (rows + step - 1) / step * step;
 
-        kernels::LoadArgs args = load_args(problem_.query, task.b, n, block.rows, problem_.D, padded);
-        args.dst = block.query_rows;
-        args.ld = plan_.D_row;
-        args.nonfinite = block.query_flags;
-        kernels_.load_rows(args);
-        if (problem_.dk.wanted) {
-            pack(kernels_.pack_by_rows, block.query_rows, plan_.D_row, padded, plan_.D_pad, plan_.query_panels,
-                 block.query_panels);
+        load(kernels_, query_rows(batch), n, block.rows, {block.query_rows, plan_.D_row, padded, block.query_flags});
+        if (dk_wanted_) {
+            pack(kernels_.pack_by_rows, plan_.shape, block.query_rows, plan_.D_row, padded, plan_.D_pad,
+                 plan_.query_panels, block.query_panels);
             zero_flagged(block.query_flags, rows, problem_.D, plan_.query_panels, plan_.shape, block.query_panels);
         }
-
-        args = load_args(problem_.dy, task.b, n, block.rows, problem_.Dv, padded);
-        args.dst = block.dy_rows;
-        args.ld = plan_.Dv_row;
-        args.nonfinite = block.dy_flags;
-        kernels_.load_rows(args);
+        load(kernels_, dy_rows(batch), n, block.rows, {block.dy_rows, plan_.Dv_row, padded, block.dy_flags});
         if (problem_.dv.wanted) {
-            pack(kernels_.pack_by_rows, block.dy_rows, plan_.Dv_row, padded, plan_.Dv_pad, plan_.dy_panels,
+            pack(kernels_.pack_by_rows, plan_.shape, block.dy_rows, plan_.Dv_row, padded, plan_.Dv_pad, plan_.dy_panels,
                  block.dy_panels);
             zero_flagged(block.dy_flags, rows, problem_.Dv, plan_.dy_panels, plan_.shape, block.dy_panels);
         }
 
         kernels::RowDotArgs dot{};
-        dot.x = address(problem_.dy, task.b, n, block.rows.begin);
-        dot.x_element = element_of(problem_.dy.dtype);
-        dot.x_row = problem_.dy.stride.s;
-        dot.x_column = problem_.dy.stride.d;
-        dot.y = address(problem_.attention_in, task.b, n, block.rows.begin);
-        dot.y_element = element_of(problem_.attention_in.dtype);
-        dot.y_row = problem_.attention_in.stride.s;
-        dot.y_column = problem_.attention_in.stride.d;
+        dot.x = address(batch.dy, n, block.rows.begin);
+        dot.x_element = element_of(batch.dy.dtype);
+        dot.x_row = batch.dy.stride.s;
+        dot.x_column = batch.dy.stride.d;
+        dot.y = address(batch.attention_in, n, block.rows.begin);
+        dot.y_element = element_of(batch.attention_in.dtype);
+        dot.y_row = batch.attention_in.stride.s;
+        dot.y_column = batch.attention_in.stride.d;
         dot.rows = static_cast<std::int32_t>(rows);
         dot.columns = static_cast<std::int32_t>(problem_.Dv);
         dot.out = block.delta;
         kernels_.row_dot(dot);
 
+        const double sink = problem_.dsink.wanted ? sink_of(batch, n) : 0;
+        double dsink = 0;
         for (std::int64_t r = 0; r < rows; ++r) {
             const std::int64_t s = block.rows.begin + r;
-            const Statistic& max = problem_.softmax_max;
-            const Statistic& sum = problem_.softmax_sum;
-            block.max[r] = static_cast<Acc>(load_scalar(address(max, task.b, n, s, 0), max.dtype));
-            block.inverse[r] = 1 / static_cast<Acc>(load_scalar(address(sum, task.b, n, s, 0), sum.dtype));
+            block.max[r] = static_cast<Acc>(read(batch.softmax_max, n, s));
+            block.inverse[r] = 1 / static_cast<Acc>(read(batch.softmax_sum, n, s));
+            if (eight_bits_) block.delta[r] *= static_cast<Acc>(row_scale(batch.dy, n, s));
+            if (batch.dlse.wanted) block.delta[r] -= static_cast<Acc>(read(batch.dlse, n, s));
+            if (!problem_.dsink.wanted) continue;
+            const double share =
+                std::exp(sink - static_cast<double>(block.max[r])) * static_cast<double>(block.inverse[r]);
+            dsink += share * static_cast<double>(block.delta[r]);
         }
+        if (problem_.dsink.wanted) dsink_part(batch.index, n)[block.I] = dsink;
     }
 
     // 3. One tile.
-    void tile(Task& task, std::int64_t g, std::int64_t I) {
+    void tile(Task& task, BiasGradient::Part& part, std::int64_t g, std::int64_t I) {
         const BackwardBuffers& buffers = plan_.backward;
         const std::int64_t n = task.h * problem_.G + g;
-        const QueryBlock block = query_block(task.slot, g, I);
+        const QueryBlock block = query_block(task, g, I);
         once(grant_.at<std::uint32_t>(buffers.pack_state, task.slot)[block.index], state_,
              [&] { load_query(task, n, block); });
         if (state_.stopped()) return;
 
         auto* spans = grant_.at<kernels::Span>(buffers.spans, task.member);
         const TileMask mask = mask_tile(
-            problem_, plan_, task.b, n, block.rows, task.columns,
-            {grant_.at<std::uint16_t>(buffers.mask_words, task.member), spans, spans + plan_.Br, spans + 2 * plan_.Br});
+            task.batch, plan_, task.grid.band, kernels_, n, block.rows, task.columns,
+            {grant_.at<std::uint16_t>(buffers.mask_words, task.member), spans, spans + plan_.Br, spans + 2 * plan_.Br,
+             grant_.at(buffers.bias, task.member), grant_.at<std::uint16_t>(buffers.keep_words, task.member)});
         if (mask.kind == TileClass::empty) {
+            bias_.add(part, n, block.rows, task.columns, nullptr);
             take_turn(task, n, block, [](bool) { return false; });
             return;
         }
@@ -284,7 +347,11 @@ class Backward {
         pass.ldw = plan_.tile_ld;
         pass.ds_rows = in_place ? static_cast<void*>(dp) : grant_.at(buffers.ds_rows, task.member);
         pass.ldr = plan_.tile_ld;
+        pass.terms = mask.terms;
+        pass.dx = bias_.wanted() ? grant_.at(buffers.dx, task.member) : nullptr;
         kernels_.softmax_backward(pass);
+        if (bias_.wanted()) bias_.add(part, n, block.rows, task.columns, pass.dx);
+        if (eight_bits_) quantise(scores, dp, rows, padded);
 
         // dV and dK: A is Pᵀ and dSᵀ, read down the rows of the tile.
         product = ProductArgs{};
@@ -303,10 +370,10 @@ class Backward {
             product.c = grant_.at(buffers.dv, task.member);
             product.ldc = plan_.Dv_pad;
             kernels_.product(product);
-            add_flagged_rows(mask, block.dy_flags, rows, columns, problem_.dy, task.b, n, block.rows.begin, problem_.Dv,
+            add_flagged_rows(mask, block.dy_flags, rows, columns, dy_rows(task.batch), n, block.rows.begin,
                              pass.p_depth, static_cast<Acc*>(product.c), plan_.Dv_pad);
         }
-        if (problem_.dk.wanted) {
+        if (dk_wanted_) {
             product.a = pass.ds_depth;
             product.b = block.query_panels;
             product.b_panel = plan_.query_panels.panel_bytes;
@@ -315,8 +382,8 @@ class Backward {
             product.c = grant_.at(buffers.dk, task.member);
             product.ldc = plan_.D_pad;
             kernels_.product(product);
-            add_flagged_rows(mask, block.query_flags, rows, columns, problem_.query, task.b, n, block.rows.begin,
-                             problem_.D, pass.ds_depth, static_cast<Acc*>(product.c), plan_.D_pad);
+            add_flagged_rows(mask, block.query_flags, rows, columns, query_rows(task.batch), n, block.rows.begin,
+                             pass.ds_depth, static_cast<Acc*>(product.c), plan_.D_pad);
         }
         task.started = true;
 
@@ -346,7 +413,7 @@ class Backward {
     // started_bit stands in the turn: until then the accumulator holds nothing.
     template <class Add>
     void take_turn(const Task& task, std::int64_t n, const QueryBlock& block, const Add& add) {
-        if (!problem_.dq.wanted) return;
+        if (!dq_wanted_) return;
         std::atomic_ref<std::int32_t> turn(grant_.at<std::int32_t>(plan_.backward.turn, task.slot)[block.index]);
         const auto mine = static_cast<std::int32_t>(task.J);
         std::int32_t seen = turn.load(std::memory_order_acquire);
@@ -357,67 +424,50 @@ class Backward {
         }
         const bool started = (seen & started_bit) != 0;
         const bool added = add(started);
-        const std::int64_t I = block.index % plan_.row_blocks;
-        if (task.J + 1 == column_blocks_of(plan_, problem_.band, I).end) {
+        if (task.J + 1 == task.grid.column_blocks_of(block.I).end) {
             if (started || added) {
-                store(problem_.dq, task.b, n, block.rows, problem_.D, block.dq, plan_.D_pad);
+                const auto scale = static_cast<Acc>(problem_.scale);
+                store(kernels_, dq_rows(task.batch), n, block.rows, block.dq, plan_.D_pad, &scale);
             } else {
-                zero_rows(problem_.dq, task.b, n, block.rows, problem_.D);
+                zero_rows(dq_rows(task.batch), n, block.rows);
             }
         }
         const std::int32_t next = (mine + 1) | (started || added ? started_bit : 0);
         turn.store(next, std::memory_order_release);
     }
 
+    // P becomes R as 8 bits hold it, dS what they hold of it block by block.
+    void quantise(Acc* weights, Acc* dx, std::int32_t rows, std::int32_t columns) {
+        kernels::QuantiseArgs args{};
+        args.ld = plan_.tile_ld;
+        args.rows = rows;
+        args.columns = columns;
+        args.element = element_of(problem_.dtype);
+        args.x = weights;
+        kernels_.quantise(args);
+        args.x = dx;
+        args.block = true;
+        kernels_.quantise(args);
+    }
+
     // 4. dk and dv leave in their dtype.
     void store_key_value(const Task& task) {
         const BackwardBuffers& buffers = plan_.backward;
-        if (!task.started) {  // the mask tensor hides the whole block
-            if (problem_.dk.wanted) zero_rows(problem_.dk, task.b, task.h, task.columns, problem_.D);
-            if (problem_.dv.wanted) zero_rows(problem_.dv, task.b, task.h, task.columns, problem_.Dv);
+        if (!task.started) {  // the mask hides the whole block
+            zero_rows(dk_rows(task.batch), task.h, task.columns);
+            zero_rows(dv_rows(task.batch), task.h, task.columns);
             return;
         }
-        if (problem_.dk.wanted) {
-            store(problem_.dk, task.b, task.h, task.columns, problem_.D, grant_.at<Acc>(buffers.dk, task.member),
-                  plan_.D_pad);
+        const auto scale = static_cast<Acc>(problem_.scale);
+        const Acc one = 1;
+        if (dk_wanted_) {
+            store(kernels_, dk_rows(task.batch), task.h, task.columns, grant_.at(buffers.dk, task.member), plan_.D_pad,
+                  &scale);
         }
         if (problem_.dv.wanted) {
-            store(problem_.dv, task.b, task.h, task.columns, problem_.Dv, grant_.at<Acc>(buffers.dv, task.member),
-                  plan_.Dv_pad, Acc{1});
+            store(kernels_, dv_rows(task.batch), task.h, task.columns, grant_.at(buffers.dv, task.member), plan_.Dv_pad,
+                  &one);
         }
-    }
-
-    void store(const Result& result, std::int64_t b, std::int64_t n, Range rows, std::int64_t columns, const Acc* acc,
-               std::int64_t ld) {
-        store(result, b, n, rows, columns, acc, ld, static_cast<Acc>(problem_.scale));
-    }
-    void store(const Result& result, std::int64_t b, std::int64_t n, Range rows, std::int64_t columns, const Acc* acc,
-               std::int64_t ld, Acc factor) {
-        kernels::StoreArgs args{};
-        args.src = acc;
-        args.ld = ld;
-        args.rows = static_cast<std::int32_t>(rows.size());
-        args.columns = static_cast<std::int32_t>(columns);
-        args.factor = &factor;
-        args.dst = address(result, b, n, rows.begin);
-        args.element = element_of(result.dtype);
-        args.row_stride = result.stride.s;
-        args.column_stride = result.stride.d;
-        kernels_.store_rows(args);
-    }
-
-    void pack(void (*kernel)(const kernels::PackArgs&), const std::byte* src, std::int64_t ld, std::int64_t rows,
-              std::int64_t columns, const PanelForm& form, std::byte* dst) const {
-        kernels::PackArgs args{};
-        args.src = src;
-        args.ld = ld;
-        args.src_bytes = plan_.shape.element_bytes();
-        args.rows = static_cast<std::int32_t>(rows);
-        args.columns = static_cast<std::int32_t>(columns);
-        args.dst = dst;
-        args.panel = form.panel_bytes;
-        args.width = static_cast<std::int32_t>(form.width);
-        kernel(args);
     }
 
     std::int32_t steps(std::int64_t elements) const {
@@ -436,14 +486,14 @@ class Backward {
 
     // acc[column] += weight(row, column) · operand row, for flagged rows and visible pairs (see tile.h).
     void add_flagged_rows(const TileMask& mask, const std::uint8_t* flags, std::int64_t rows, std::int64_t columns,
-                          const Operand& operand, std::int64_t b, std::int64_t n, std::int64_t first_row,
-                          std::int64_t width, const void* weights, Acc* acc, std::int64_t ld) {
+                          const Rows& operand, std::int64_t n, std::int64_t first_row, const void* weights, Acc* acc,
+                          std::int64_t ld) {
         if (!any_flagged(flags, rows)) return;
         for (std::int64_t r = 0; r < rows; ++r) {
             if (flags[r] == 0) continue;
             for (std::int64_t c = 0; c < columns; ++c) {
                 if (!mask.visible(r, c)) continue;
-                add_row(acc + c * ld, tile_element(weights, r, c), operand, b, n, first_row + r, width);
+                add_row(acc + c * ld, tile_element(weights, r, c), operand, n, first_row + r);
             }
         }
     }
@@ -455,8 +505,8 @@ class Backward {
             if (flags[c] == 0) continue;
             for (std::int64_t r = 0; r < block.rows.size(); ++r) {
                 if (!mask.visible(r, c)) continue;
-                add_row(block.dq + r * plan_.D_pad, tile_element(ds, r, c), problem_.key, task.b, task.h,
-                        task.columns.begin + c, problem_.D);
+                add_row(block.dq + r * plan_.D_pad, tile_element(ds, r, c), key_rows(task.batch), task.h,
+                        task.columns.begin + c);
             }
         }
     }
@@ -469,20 +519,27 @@ class Backward {
     const ComputeKernels& kernels_;
     RunState& state_;
     Grant grant_;
+    BiasGradient bias_;
+    bool dq_wanted_;
+    bool dk_wanted_;
+    bool eight_bits_;
 };
 
 template <class Acc>
 Status run(const Problem& problem, const Plan& plan, const ComputeKernels& kernels, const Execution& execution,
            std::byte* workspace) {
     const Grant grant(workspace);
-    std::int64_t tiles = 0;
-    for (std::int64_t J = 0; J < plan.column_blocks; ++J) tiles += row_blocks_of(plan, problem.band, J).size();
-    RunState state(execution, tiles * problem.G * plan.units);
+    const Work work = count_work(problem, plan);
+    RunState state(execution, work.tiles);
     Backward<Acc> body(problem, plan, kernels, state, grant);
+    body.begin();
     Schedule<Backward<Acc>> schedule(body, state, grant.at<Slot>(plan.backward.control), plan.slots, plan.units,
-                                     plan.column_blocks);
-    run_team(static_cast<int>(plan.threads), schedule);
+                                     work.tasks);
+    const int members = static_cast<int>(plan.threads);
+    run_team(members, schedule);
     if (state.stopped()) return {StatusCode::cancelled, "attention_backward: cancelled by the caller's token"};
+    auto finish = [&](int member) { body.finish(member); };
+    run_team(problem.dpse.wanted && !problem.bias.slopes() ? members : 1, finish);
     state.finish();
     return {};
 }

@@ -3,7 +3,7 @@
 // Who does what when: units, slots, tickets. The schedule may differ from run to run; the sums may not, so nothing here
 // decides an order of addition (plan.h does).
 //
-//   unit     one (batch, kv head); `tasks` tasks, handed out in ascending order
+//   unit     one (batch, kv head); its tasks are handed out in ascending order. Units need not have equally many.
 //   slot     room for the shared buffers of one open unit; one a thread, as far as there are units
 //
 //   1. A thread that has a slot opens the next unit in it and works through its tasks. While units are left, every
@@ -75,14 +75,16 @@ struct alignas(64) Slot {
 };
 static_assert(sizeof(Slot) == 64);
 
-/// Runs units × tasks on `threads` members. Body has
+/// Runs all tasks of all units on any number of members. Body has
+///   std::int64_t tasks(std::int64_t unit) const                                     how many the unit has
 ///   void open(std::int64_t slot, std::int64_t unit, int member)                     fills a slot's shared buffers
 ///   void run(std::int64_t slot, std::int64_t unit, std::int64_t task, int member)   one task
 template <class Body>
 class Schedule {
   public:
-    Schedule(Body& body, RunState& state, Slot* slots, std::int64_t slot_count, std::int64_t units, std::int64_t tasks)
-        : body_(body), state_(state), slots_(slots), slot_count_(slot_count), units_(units), tasks_(tasks) {
+    Schedule(Body& body, RunState& state, Slot* slots, std::int64_t slot_count, std::int64_t units,
+             std::int64_t total_tasks)
+        : body_(body), state_(state), slots_(slots), slot_count_(slot_count), units_(units), total_tasks_(total_tasks) {
         for (std::int64_t s = 0; s < slot_count; ++s) {
             Slot* slot = new (&slots_[s]) Slot{};
             slot->ticket.store(task_mask, std::memory_order_relaxed);
@@ -109,14 +111,14 @@ class Schedule {
             const std::int64_t unit = next_unit_.fetch_add(1, std::memory_order_relaxed);
             if (unit >= units_) return;
             body_.open(member, unit, member);
+            const std::int64_t tasks = body_.tasks(unit);
             slot.tasks_done.store(0, std::memory_order_relaxed);
             slot.ticket.store(static_cast<std::uint64_t>(unit + 1) << 32, std::memory_order_release);
             opened_.fetch_add(1, std::memory_order_release);
             while (take_and_run(member, member)) {
             }
             // Helpers come only when no unit is left, so this loop turns only before the last return.
-            for (int round = 0; slot.tasks_done.load(std::memory_order_acquire) < tasks_ && !state_.stopped();
-                 ++round) {
+            for (int round = 0; slot.tasks_done.load(std::memory_order_acquire) < tasks && !state_.stopped(); ++round) {
                 if (next_unit_.load(std::memory_order_relaxed) >= units_) return;
                 spin_pause(round);
             }
@@ -144,24 +146,29 @@ class Schedule {
         if (state_.stopped()) return false;
         Slot& slot = slots_[index];
         const std::uint64_t seen = slot.ticket.load(std::memory_order_acquire);
-        if ((seen & task_mask) >= static_cast<std::uint64_t>(tasks_)) return false;
+        if (!holds_task(seen)) return false;
         const std::uint64_t ticket = slot.ticket.fetch_add(1, std::memory_order_acq_rel);
-        const auto task = static_cast<std::int64_t>(ticket & task_mask);
-        if (task >= tasks_) return false;
-        body_.run(index, static_cast<std::int64_t>(ticket >> 32) - 1, task, member);
+        if (!holds_task(ticket)) return false;
+        body_.run(index, unit_of(ticket), task_of(ticket), member);
         slot.tasks_done.fetch_add(1, std::memory_order_acq_rel);
         tasks_finished_.fetch_add(1, std::memory_order_acq_rel);
         return true;
     }
 
-    [[nodiscard]] bool all_done() const { return tasks_finished_.load(std::memory_order_acquire) >= units_ * tasks_; }
+    static std::int64_t unit_of(std::uint64_t ticket) { return static_cast<std::int64_t>(ticket >> 32) - 1; }
+    static std::int64_t task_of(std::uint64_t ticket) { return static_cast<std::int64_t>(ticket & task_mask); }
+    [[nodiscard]] bool holds_task(std::uint64_t ticket) const {
+        return unit_of(ticket) >= 0 && task_of(ticket) < body_.tasks(unit_of(ticket));
+    }
+
+    [[nodiscard]] bool all_done() const { return tasks_finished_.load(std::memory_order_acquire) >= total_tasks_; }
 
     Body& body_;
     RunState& state_;
     Slot* slots_;
     std::int64_t slot_count_;
     std::int64_t units_;
-    std::int64_t tasks_;
+    std::int64_t total_tasks_;
     std::atomic<std::int64_t> next_unit_{0};
     std::atomic<std::int64_t> opened_{0};
     std::atomic<std::int64_t> tasks_finished_{0};

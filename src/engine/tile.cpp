@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/tile.h"
 
+#include <algorithm>
+#include <array>
+
+#include "engine/bias.h"
+
 namespace fascore {
 
 namespace {
 
 using kernels::Span;
+
+constexpr std::int64_t most_rows = 256;  // of a block, query or key side (plan/blocking.cpp)
+constexpr std::int64_t rows_a_scale = 128;
 
 void fill_spans(const Plan& plan, Range rows, const TileMaskBuffers& buffers) {
     const std::int64_t row_words = plan.row_words;
@@ -34,21 +42,78 @@ void fill_spans(const Plan& plan, Range rows, const TileMaskBuffers& buffers) {
     }
 }
 
+// Softcap, bias and dropout bits of the tile.
+kernels::ScoreTerms make_terms(const Batch& batch, const Plan& plan, const kernels::ComputeKernels& kernels,
+                               std::int64_t n, Range rows, Range columns, const TileMaskBuffers& buffers) {
+    kernels::ScoreTerms terms{};
+    terms.softcap = batch.softcap;
+    if (batch.bias.present()) {
+        terms.bias = buffers.bias;
+        terms.ldb = plan.tile_ld;
+    }
+    if (batch.dropout.active) {
+        const Dropout& dropout = batch.dropout;
+        kernels::KeepArgs args{};
+        args.bits = dropout.bits;
+        args.first = dropout.first + (n * batch.S1 + rows.begin) * dropout.pitch + columns.begin;
+        args.pitch = dropout.pitch;
+        args.seed = dropout.seed;
+        args.block = dropout.block;
+        args.threshold = dropout.threshold;
+        args.rows = static_cast<std::int32_t>(rows.size());
+        args.columns = static_cast<std::int32_t>(columns.size());
+        args.words = buffers.keep;
+        args.row_words = plan.row_words;
+        kernels.keep_words(args);
+        terms.keep = buffers.keep;
+        terms.keep_factor = 1 / dropout.keep_prob;
+    }
+    return terms;
+}
+
+// Clears the bits of pairs that the bias hides. Returns the class of what is left.
+TileClass clear_hidden(const std::array<std::uint8_t, most_rows>& flags, std::int64_t acc_bytes, Range rows,
+                       Range columns, const void* bias, std::int64_t ld, std::uint16_t* words, std::int64_t row_words,
+                       TileClass kind) {
+    std::uint32_t any = 0;
+    for (std::int64_t r = 0; r < rows.size(); ++r) {
+        std::uint16_t* row = words + r * row_words;
+        for (std::int64_t c = 0; flags[static_cast<std::size_t>(r)] != 0 && c < columns.size(); ++c) {
+            if (!is_minus_infinity(bias, r * ld + c, acc_bytes)) continue;
+            row[c / granule] = static_cast<std::uint16_t>(row[c / granule] & ~(1U << (c % granule)));
+            kind = TileClass::partial;
+        }
+        for (std::int64_t w = 0; w < row_words; ++w) any |= row[w];
+    }
+    return any == 0 ? TileClass::empty : kind;
+}
+
 }  // namespace
 
-TileMask mask_tile(const Problem& problem, const Plan& plan, std::int64_t b, std::int64_t n, Range rows, Range columns,
-                   const TileMaskBuffers& buffers) {
+TileMask mask_tile(const Batch& batch, const Plan& plan, const Band& band, const kernels::ComputeKernels& kernels,
+                   std::int64_t n, Range rows, Range columns, const TileMaskBuffers& buffers) {
     TileMask tile;
-    tile.kind = classify(problem.band, rows, columns);
+    tile.kind = classify(band, rows, columns);
     if (tile.kind == TileClass::empty) return tile;
+    std::array<std::uint8_t, most_rows> flags;
+    const bool hides =
+        batch.bias.present() && fill_bias(batch, kernels, n, rows, columns, buffers.bias, plan.tile_ld, flags.data());
     // The zero columns that pad a tile to whole granules are hidden by bits.
     const bool padded = columns.size() % granule != 0;
-    if (tile.kind == TileClass::full && !problem.mask.present && !padded) return tile;
-    tile.kind = fill_tile(problem, b, n, rows, columns, buffers.words, plan.row_words);
-    if (tile.kind == TileClass::empty || (tile.kind == TileClass::full && !padded)) return tile;
+    const bool bits = tile.kind != TileClass::full || batch.mask.present || padded || hides;
+    if (bits) {
+        tile.kind = fill_tile(batch, n, rows, columns, buffers.words, plan.row_words);
+        if (hides && tile.kind != TileClass::empty) {
+            tile.kind = clear_hidden(flags, plan.shape.acc_bytes, rows, columns, buffers.bias, plan.tile_ld,
+                                     buffers.words, plan.row_words, tile.kind);
+        }
+        if (tile.kind == TileClass::empty) return tile;
+    }
+    tile.row_words = plan.row_words;
+    tile.terms = make_terms(batch, plan, kernels, n, rows, columns, buffers);
+    if (!bits || (tile.kind == TileClass::full && !padded)) return tile;
     tile.kind = TileClass::partial;
     tile.words = buffers.words;
-    tile.row_words = plan.row_words;
     fill_spans(plan, rows, buffers);
     tile.column_span = buffers.column_span;
     tile.depth_rows = buffers.depth_rows;
@@ -61,14 +126,90 @@ kernels::Element element_of(DType dtype) {
         case DType::f64: return kernels::Element::f64;
         case DType::bf16: return kernels::Element::bf16;
         case DType::f16: return kernels::Element::f16;
+        case DType::f8e4m3: return kernels::Element::f8e4m3;
+        case DType::f8e5m2: return kernels::Element::f8e5m2;
         default: return kernels::Element::f32;
     }
 }
 
-void zero_rows(const Result& result, std::int64_t b, std::int64_t n, Range rows, std::int64_t columns) {
+double row_scale(const Operand& operand, std::int64_t n, std::int64_t s) {
+    const RowScale& scale = operand.scale;
+    if (scale.data == nullptr) return 1;
+    const std::int64_t element = n * scale.stride.n + s / rows_a_scale * scale.stride.s;
+    return load_scalar(scale.data + element * size_of(DType::f32), DType::f32);
+}
+
+void load(const kernels::ComputeKernels& kernels, const Rows& rows, std::int64_t n, Range range, const Loaded& to) {
+    std::array<float, most_rows> factors;
+    kernels::LoadArgs args{};
+    args.rows = static_cast<std::int32_t>(range.size());
+    args.padded_rows = static_cast<std::int32_t>(to.padded_rows);
+    args.factor = to.negate ? -1 : 1;
+    args.ld = to.ld;
+    args.nonfinite = to.nonfinite;
+    const auto part = [&](const Operand& operand, std::int64_t columns, std::int64_t first) {
+        args.src = address(operand, n, range.begin);
+        args.element = element_of(operand.dtype);
+        args.row_stride = operand.stride.s;
+        args.column_stride = operand.stride.d;
+        args.columns = static_cast<std::int32_t>(columns);
+        args.row_factor = nullptr;
+        if (operand.scale.data != nullptr) {
+            for (std::int64_t r = 0; r < range.size(); ++r) {
+                factors[static_cast<std::size_t>(r)] = static_cast<float>(row_scale(operand, n, range.begin + r));
+            }
+            args.row_factor = factors.data();
+        }
+        args.dst = to.dst + first * kernels.word_bytes / kernels.step;
+        args.width = to.ld - first;
+        args.merge = first > 0;
+        kernels.load_rows(args);
+    };
+    part(rows.operand, rows.columns, 0);
+    if (rows.rope_columns > 0) part(rows.rope, rows.rope_columns, rows.columns);
+}
+
+void pack(void (*kernel)(const kernels::PackArgs&), const KernelShape& shape, const std::byte* src, std::int64_t ld,
+          std::int64_t rows, std::int64_t columns, const PanelForm& form, std::byte* dst) {
+    kernels::PackArgs args{};
+    args.src = src;
+    args.ld = ld;
+    args.src_bytes = shape.element_bytes();
+    args.rows = static_cast<std::int32_t>(rows);
+    args.columns = static_cast<std::int32_t>(columns);
+    args.dst = dst;
+    args.panel = form.panel_bytes;
+    args.width = static_cast<std::int32_t>(form.width);
+    kernel(args);
+}
+
+void store(const kernels::ComputeKernels& kernels, const ResultRows& rows, std::int64_t n, Range range, const void* acc,
+           std::int64_t ld, const void* factor, bool divide) {
+    kernels::StoreArgs args{};
+    args.ld = ld;
+    args.rows = static_cast<std::int32_t>(range.size());
+    args.factor = factor;
+    args.factor_step = divide ? 1 : 0;
+    args.divide = divide;
+    const auto part = [&](const Result& result, std::int64_t columns, std::int64_t first) {
+        if (!result.wanted) return;
+        args.src = static_cast<const std::byte*>(acc) + first * kernels.acc_bytes;
+        args.columns = static_cast<std::int32_t>(columns);
+        args.dst = address(result, n, range.begin);
+        args.element = element_of(result.dtype);
+        args.row_stride = result.stride.s;
+        args.column_stride = result.stride.d;
+        kernels.store_rows(args);
+    };
+    part(rows.result, rows.columns, 0);
+    if (rows.rope_columns > 0) part(rows.rope, rows.rope_columns, rows.columns);
+}
+
+void zero_rows(const Result& result, std::int64_t n, Range rows, std::int64_t columns) {
+    if (!result.wanted) return;
     const std::int64_t bytes = size_of(result.dtype);
     for (std::int64_t s = rows.begin; s < rows.end; ++s) {
-        std::byte* row = address(result, b, n, s);
+        std::byte* row = address(result, n, s);
         if (result.stride.d == 1) {
             std::memset(row, 0, static_cast<std::size_t>(columns * bytes));
             continue;
@@ -79,17 +220,9 @@ void zero_rows(const Result& result, std::int64_t b, std::int64_t n, Range rows,
     }
 }
 
-kernels::LoadArgs load_args(const Operand& operand, std::int64_t b, std::int64_t n, Range rows, std::int64_t columns,
-                            std::int64_t padded_rows) {
-    kernels::LoadArgs args{};
-    args.src = address(operand, b, n, rows.begin);
-    args.element = element_of(operand.dtype);
-    args.row_stride = operand.stride.s;
-    args.column_stride = operand.stride.d;
-    args.rows = static_cast<std::int32_t>(rows.size());
-    args.columns = static_cast<std::int32_t>(columns);
-    args.padded_rows = static_cast<std::int32_t>(padded_rows);
-    return args;
+void zero_rows(const ResultRows& rows, std::int64_t n, Range range) {
+    zero_rows(rows.result, n, range, rows.columns);
+    if (rows.rope_columns > 0) zero_rows(rows.rope, n, range, rows.rope_columns);
 }
 
 bool any_flagged(const std::uint8_t* flags, std::int64_t rows) {

@@ -34,7 +34,7 @@ struct Span {
 };
 
 /// Source or destination element types the kernels convert from and to.
-enum class Element : std::uint8_t { f64, f32, bf16, f16 };
+enum class Element : std::uint8_t { f64, f32, bf16, f16, f8e4m3, f8e5m2 };
 
 /// C (+)= A·B over m rows, n columns (a multiple of the vector length), k steps.
 /// `column_span[row]`: columns of that row anyone will read (multiples of 16); others need not be written.
@@ -58,8 +58,8 @@ struct ProductArgs {
     const Span* depth_span;
 };
 
-/// Rows of a user tensor into the rows form: dst[r][c] = ±src, zero beyond `columns` up to ld, zero rows beyond `rows`
-/// up to padded_rows.
+/// Rows of a user tensor into the rows form: dst[r][c] = factor · row_factor[r] · src, zero beyond `columns` up to
+/// `width`, zero rows beyond `rows` up to padded_rows.
 struct LoadArgs {
     const void* src;
     Element element;
@@ -68,10 +68,13 @@ struct LoadArgs {
     std::int32_t rows;
     std::int32_t columns;
     std::int32_t padded_rows;
-    bool negate;
+    double factor;            ///< 1 or −1 where the compute type is bf16
+    const float* row_factor;  ///< null = 1; null where the compute type is bf16
     void* dst;
     std::int64_t ld;          ///< elements of the compute type
+    std::int64_t width;       ///< columns written
     std::uint8_t* nonfinite;  ///< per row: 1 when an element is NaN or Inf; null = not asked
+    bool merge;               ///< adds to what nonfinite says already
 };
 
 /// Rows form to a B form. `rows` is a multiple of 16; by_columns takes whole blocks of 16 words of each row (the pad
@@ -87,6 +90,17 @@ struct PackArgs {
     std::int32_t width;  ///< columns of a panel
 };
 
+/// What else a score passes through (operator.md 3): x = cap(scale·s) + bias, R = P·keep/keep_prob. All null or 0 in a
+/// plain problem, which then runs passes that know nothing of it.
+struct ScoreTerms {
+    const void* bias;  ///< accumulate type, [rows][ldb]; null = none
+    std::int64_t ldb;
+    double softcap;             ///< 0 = none
+    const std::uint16_t* keep;  ///< bits as `visible`, 1 = keep; null = no dropout
+    double keep_factor;         ///< 1 / keep_prob
+    [[nodiscard]] bool any() const { return bias != nullptr || softcap != 0 || keep != nullptr; }
+};
+
 /// Forward softmax over one tile of scores; see body/softmax.h for the formulas.
 struct SoftmaxForwardArgs {
     void* s;           ///< scores [rows][lds], accumulate type; overwritten by P where the compute type is the same
@@ -100,8 +114,9 @@ struct SoftmaxForwardArgs {
     void* row_max;            ///< running maximum, −inf before the first tile
     void* row_sum;            ///< running sum
     void* row_rescale;        ///< out: exp(old maximum − new maximum)
-    void* p;                  ///< P in rows form
+    void* p;                  ///< P in rows form; with dropout, 0 where not kept
     std::int64_t ldp;         ///< elements of the compute type
+    ScoreTerms terms;
 };
 
 /// Backward pass between the products over one tile; see body/softmax.h.
@@ -123,6 +138,57 @@ struct SoftmaxBackwardArgs {
     std::int64_t ldw;         ///< words
     void* ds_rows;            ///< dS in rows form
     std::int64_t ldr;         ///< elements
+    ScoreTerms terms;
+    void* dx;  ///< out: the gradient of x, accumulate type, [rows][lds]; null = not asked
+};
+
+/// dst[r][c] = −slope · |first + c − r|, or its root in place of the distance; accumulate type.
+struct SlopeArgs {
+    double slope;
+    bool root;
+    std::int64_t first;
+    std::int32_t rows;
+    std::int32_t columns;
+    void* dst;
+    std::int64_t ld;
+};
+
+/// dst[r·dst_row + c·dst_column] += src[r][c], accumulate type; dst_row 0 sums the rows.
+struct AddArgs {
+    const void* src;
+    std::int64_t ld;
+    std::int32_t rows;
+    std::int32_t columns;
+    void* dst;
+    std::int64_t dst_row;
+    std::int64_t dst_column;
+};
+
+/// Dropout bits of a tile, 16 columns a word. Element (r, c) is first + r·pitch + c of a stream of bits (`bits`), or of
+/// the bytes of Philox4x32-7 where bits is null: then first and pitch are multiples of 16.
+struct KeepArgs {
+    const std::uint8_t* bits;
+    std::int64_t first;
+    std::int64_t pitch;
+    std::uint64_t seed;
+    std::uint64_t block;  ///< counter of byte 0
+    std::uint32_t threshold;
+    std::int32_t rows;
+    std::int32_t columns;
+    std::uint16_t* words;
+    std::int64_t row_words;
+};
+
+/// x = what an 8-bit float keeps of it, f32 in place, saturating. With row_factor, of x·row_factor[r]. With `block`, of
+/// x·u and divided by u again, u = largest value / max |x|, or 0 throughout when max |x| < 1e-8.
+struct QuantiseArgs {
+    void* x;
+    std::int64_t ld;
+    std::int32_t rows;
+    std::int32_t columns;
+    Element element;
+    const float* row_factor;
+    bool block;
 };
 
 /// out[r] = Σ_c x[r][c]·y[r][c], accumulate type; x and y user tensors with row and column strides in elements.
@@ -183,6 +249,12 @@ struct ComputeKernels {
     void (*row_dot)(const RowDotArgs&);
     void (*store_rows)(const StoreArgs&);
     void (*rescale_rows)(const RescaleArgs&);
+    void (*load_bias)(const LoadArgs&);  ///< load_rows into the accumulate type
+    void (*slope_bias)(const SlopeArgs&);
+    double (*slope_sum)(const SlopeArgs&);  ///< Σ dst[r][c] · distance: the slope's gradient but for its sign
+    void (*add_tile)(const AddArgs&);
+    void (*keep_words)(const KeepArgs&);
+    void (*quantise)(const QuantiseArgs&);  ///< null where the accumulate type is not f32
     /// Runs `rounds` of independent multiply-adds and returns the operations done.
     double (*peak)(std::int64_t rounds);
     /// e^x elementwise for the tests: x ≤ 0 is what the passes use, any x is allowed. n a multiple of 16.

@@ -12,6 +12,7 @@ namespace {
 constexpr std::int64_t span_bytes = 8;      // kernels::Span
 constexpr std::int64_t control_bytes = 64;  // one cache line a slot
 constexpr std::int64_t word_count = 16;     // words of a transpose block
+constexpr std::int64_t quantised_block = 128;
 
 std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
 std::int64_t divide_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit; }
@@ -28,7 +29,7 @@ PanelForm panel_form(const KernelShape& shape, std::int64_t columns, std::int64_
     return form;
 }
 
-void book_forward(Plan& plan) {
+void book_forward(const Problem& problem, Plan& plan) {
     const KernelShape& shape = plan.shape;
     Workspace& ledger = plan.workspace;
     ForwardBuffers& buffers = plan.forward;
@@ -44,9 +45,41 @@ void book_forward(Plan& plan) {
     buffers.scores = ledger.book("scores", plan.Br * plan.tile_ld * acc, plan.threads);
     buffers.weights = ledger.book("weights", shape.step > 1 ? plan.Br * plan.tile_ld * element : 0, plan.threads);
     buffers.out = ledger.book("out accumulator", plan.Br * plan.Dv_pad * acc, plan.threads);
-    buffers.statistics = ledger.book("row statistics", 3 * plan.Br * acc, plan.threads);
-    buffers.mask_words = ledger.book("mask bits", plan.Br * plan.row_words * 2, plan.threads);
+    buffers.statistics = ledger.book("row statistics", 5 * plan.Br * acc, plan.threads);
+    const std::int64_t bits = plan.Br * plan.row_words * 2;
+    buffers.mask_words = ledger.book("mask bits", bits, plan.threads);
+    buffers.keep_words = ledger.book("keep bits", problem.dropout.active ? bits : 0, plan.threads);
+    buffers.bias = ledger.book("bias", problem.bias.present() ? plan.Br * plan.tile_ld * acc : 0, plan.threads);
     buffers.spans = ledger.book("spans", 2 * plan.Br * span_bytes, plan.threads);
+}
+
+// The sums of a broadcast pse have its own shape, densely; those of a compressed one [B or 1, N1, 1024, columns].
+// Additions of one element are made in turn: of one kv block after the other where every batch and head adds to the
+// same column of blocks, or of whole heads where the elements of different kv blocks meet.
+DpseSums dpse_sums(const Problem& problem, const Plan& plan) {
+    DpseSums sums;
+    const Bias& bias = problem.bias;
+    if (!problem.dpse.wanted || bias.slopes() || !bias.present()) return sums;
+    const bool compressed = bias.compressed();
+    if (!compressed && !bias.over_batches && !bias.over_heads && !bias.over_rows) return sums;
+    const std::int64_t batches = bias.over_batches ? 1 : problem.B;
+    const std::int64_t heads = bias.over_heads ? 1 : problem.N1;
+    std::int64_t rows = bias.over_rows ? 1 : problem.S1;
+    if (compressed) rows = compressed_rows;
+    sums.stride.d = 1;
+    sums.stride.s = bias.over_rows ? 0 : problem.S2;
+    if (problem.packed && !compressed) {
+        // Sequences lie one after the other: [N1, Skv] each.
+        sums.elements = problem.N1 * problem.T2;
+        sums.stride = {0, 0, 0, 1};
+        sums.turns = problem.N1 * problem.B * plan.column_blocks;
+        return sums;
+    }
+    sums.stride.n = bias.over_heads ? 0 : rows * problem.S2;
+    sums.stride.b = bias.over_batches ? 0 : heads * rows * problem.S2;
+    sums.elements = batches * heads * rows * problem.S2;
+    sums.turns = batches * heads * (compressed ? 1 : plan.column_blocks);
+    return sums;
 }
 
 void book_backward(const Problem& problem, Plan& plan) {
@@ -79,12 +112,39 @@ void book_backward(const Problem& problem, Plan& plan) {
     buffers.ds_rows = ledger.book("ds rows", shape.step > 1 ? plan.Br * plan.tile_ld * element : 0, plan.threads);
     buffers.dk = ledger.book("dk accumulator", plan.Bc * plan.D_pad * acc, plan.threads);
     buffers.dv = ledger.book("dv accumulator", plan.Bc * plan.Dv_pad * acc, plan.threads);
-    buffers.mask_words = ledger.book("mask bits", plan.Br * plan.row_words * 2, plan.threads);
+    const std::int64_t bits = plan.Br * plan.row_words * 2;
+    const std::int64_t tile = plan.Br * plan.tile_ld * acc;
+    buffers.mask_words = ledger.book("mask bits", bits, plan.threads);
+    buffers.keep_words = ledger.book("keep bits", problem.dropout.active ? bits : 0, plan.threads);
+    buffers.bias = ledger.book("bias", problem.bias.present() ? tile : 0, plan.threads);
+    buffers.dx = ledger.book("dx", problem.dpse.wanted ? tile : 0, plan.threads);
+    const std::int64_t heads = problem.B * problem.N1;
+    buffers.dsink = ledger.book("dsink sums", problem.dsink.wanted ? heads * (plan.row_blocks + 1) * 8 : 0, 1);
+    const bool slopes = problem.dpse.wanted && problem.bias.slopes();
+    buffers.dslope = ledger.book("slope sums", slopes ? heads * plan.column_blocks * 8 : 0, 1);
+    buffers.dpse_sums = dpse_sums(problem, plan);
+    buffers.dpse = ledger.book("dpse sums", buffers.dpse_sums.elements * acc, 1);
+    buffers.dpse_turn = ledger.book("dpse turns", buffers.dpse_sums.turns * 4, 1);
     buffers.spans = ledger.book("spans", (2 * plan.Br + plan.Bc) * span_bytes, plan.threads);
 }
 
 // Floor division for negative numerators.
 std::int64_t floor_divide(std::int64_t a, std::int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+
+// Batches of a TND call by falling number of tiles; equals stay in order.
+std::vector<std::int32_t> longest_first(const Problem& problem) {
+    std::vector<std::int32_t> order(static_cast<std::size_t>(problem.B));
+    std::vector<double> work(order.size());
+    for (std::size_t b = 0; b < order.size(); ++b) {
+        order[b] = static_cast<std::int32_t>(b);
+        const Sequence& sequence = problem.sequences[b];
+        work[b] = visible_pairs(sequence.band, sequence.S1, sequence.S2);
+    }
+    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+        return work[static_cast<std::size_t>(a)] > work[static_cast<std::size_t>(b)];
+    });
+    return order;
+}
 
 Range clamp_blocks(std::int64_t first, std::int64_t last, std::int64_t blocks) {
     Range range{std::max<std::int64_t>(first, 0), std::min(last + 1, blocks)};
@@ -95,38 +155,96 @@ Range clamp_blocks(std::int64_t first, std::int64_t last, std::int64_t blocks) {
 }  // namespace
 
 // Tile (I, J) sees something when its differences j − i, a run of integers from j0 − (i1−1) to (j1−1) − i0, meet
-// [lower, upper]. A clipped last block only shortens the run at its far end, which cannot matter inside the live range.
-Range row_blocks_of(const Plan& plan, const Band& band, std::int64_t J) {
-    if (plan.row_blocks == 0) return {0, 0};
-    const Range columns = plan.column_block(J);
-    const std::int64_t first_row = columns.begin - band.upper;
-    const std::int64_t last_row = columns.end - 1 - band.lower;
-    return clamp_blocks(floor_divide(first_row - plan.rows.begin, plan.Br),
-                        floor_divide(last_row - plan.rows.begin, plan.Br), plan.row_blocks);
+// [lower, upper], or [lower, cap] for the columns before the prefix. Blocks are clipped to what is live at their near
+// end; a clipped last block only shortens the run at its far end, which cannot matter inside the live range.
+Range Grid::row_blocks_of(std::int64_t J) const {
+    if (row_blocks == 0) return {0, 0};
+    const Range block = column_block(J);
+    const std::int64_t nearest = std::max(block.begin, first_column);
+    const std::int64_t first = nearest - (nearest < band.prefix ? band.cap : band.upper);
+    const std::int64_t last = block.end - 1 - band.lower;
+    return clamp_blocks(floor_divide(first - rows.begin, Br), floor_divide(last - rows.begin, Br), row_blocks);
 }
 
-Range column_blocks_of(const Plan& plan, const Band& band, std::int64_t I) {
-    if (plan.column_blocks == 0) return {0, 0};
-    const Range rows = plan.row_block(I);
-    const std::int64_t first_column = rows.begin + band.lower;
-    const std::int64_t last_column = rows.end - 1 + band.upper;
-    return clamp_blocks(floor_divide(first_column - plan.columns.begin, plan.Bc),
-                        floor_divide(last_column - plan.columns.begin, plan.Bc), plan.column_blocks);
+Range Grid::column_blocks_of(std::int64_t I) const {
+    if (column_blocks == 0) return {0, 0};
+    const Range block = row_block(I);
+    const std::int64_t first = std::max(block.begin, first_row) + band.lower;
+    std::int64_t last = block.end - 1 + band.upper;
+    if (band.prefix > 0) last = std::max(last, std::min(block.end - 1 + band.cap, band.prefix - 1));
+    return clamp_blocks(floor_divide(first - columns.begin, Bc), floor_divide(last - columns.begin, Bc), column_blocks);
+}
+
+Grid Plan::grid(const Band& band, std::int64_t S1, std::int64_t S2) const {
+    Grid grid;
+    grid.band = band;
+    grid.Br = Br;
+    grid.Bc = Bc;
+    grid.rows = live_rows(band, S1, S2);
+    grid.columns = live_columns(band, S1, S2);
+    if (grid.rows.empty() || grid.columns.empty()) {
+        grid.rows = {};
+        grid.columns = {};
+        return grid;
+    }
+    grid.first_row = grid.rows.begin;
+    grid.first_column = grid.columns.begin;
+    grid.rows.begin -= grid.rows.begin % row_raster;
+    grid.columns.begin -= grid.columns.begin % column_raster;
+    if (Br > 0) grid.row_blocks = divide_up(grid.rows.size(), Br);
+    if (Bc > 0) grid.column_blocks = divide_up(grid.columns.size(), Bc);
+    return grid;
+}
+
+Grid grid_of(const Problem& problem, const Plan& plan, std::int64_t b) {
+    if (problem.sequences.empty()) return plan.grid(problem.band, problem.S1, problem.S2);
+    const Sequence& sequence = problem.sequences[static_cast<std::size_t>(b)];
+    return plan.grid(sequence.band, sequence.S1, sequence.S2);
+}
+
+Work count_work(const Problem& problem, const Plan& plan) {
+    Work work;
+    const bool forward = problem.direction == Direction::forward;
+    const auto count = [&](const Grid& grid, std::int64_t batches) {
+        work.tasks += (forward ? problem.G * grid.row_blocks : grid.column_blocks) * problem.N2 * batches;
+        std::int64_t tiles = 0;
+        for (std::int64_t I = 0; I < grid.row_blocks; ++I) tiles += grid.column_blocks_of(I).size();
+        work.tiles += tiles * problem.N1 * batches;
+    };
+    if (problem.sequences.empty()) {
+        count(grid_of(problem, plan, 0), problem.B);
+    } else {
+        for (std::int64_t b = 0; b < problem.B; ++b) count(grid_of(problem, plan, b), 1);
+    }
+    return work;
 }
 
 Plan make_plan(const Problem& problem, const KernelShape& shape, int threads) {
     Plan plan;
     plan.shape = shape;
     if (problem.empty()) return plan;
-    plan.rows = live_rows(problem.band, problem.S1, problem.S2);
-    plan.columns = live_columns(problem.band, problem.S1, problem.S2);
-    const Blocking blocking = choose_blocking(problem.direction, shape, problem.D, problem.Dv);
+    const bool eight_bits = problem.dtype == DType::f8e4m3 || problem.dtype == DType::f8e5m2;
+    if (eight_bits) plan.row_raster = plan.column_raster = quantised_block;
+    if (problem.dropout.generated) plan.column_raster = std::max<std::int64_t>(plan.column_raster, granule);
+
+    // The largest grid of any batch, in rows and columns first.
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+    const std::int64_t kinds = problem.sequences.empty() ? 1 : problem.B;
+    for (std::int64_t b = 0; b < kinds; ++b) {
+        const Grid grid = grid_of(problem, plan, b);
+        rows = std::max(rows, grid.rows.size());
+        columns = std::max(columns, grid.columns.size());
+    }
+    Blocking blocking = choose_blocking(problem.direction, shape, problem.D, problem.Dv);
+    if (eight_bits) blocking = {quantised_block, quantised_block};
     // A block never needs to be larger than the problem; sizes stay whole granules so the panels keep their form.
-    plan.Br = std::min(blocking.Br, round_up(std::max<std::int64_t>(plan.rows.size(), 1), 2));
-    plan.Bc = std::min(blocking.Bc, round_up(std::max<std::int64_t>(plan.columns.size(), 1), granule));
-    plan.row_blocks = divide_up(plan.rows.size(), plan.Br);
-    plan.column_blocks = divide_up(plan.columns.size(), plan.Bc);
+    plan.Br = std::min(blocking.Br, round_up(std::max<std::int64_t>(rows, 1), 2));
+    plan.Bc = std::min(blocking.Bc, round_up(std::max<std::int64_t>(columns, 1), granule));
+    plan.row_blocks = divide_up(rows, plan.Br);
+    plan.column_blocks = divide_up(columns, plan.Bc);
     plan.units = problem.B * problem.N2;
+    if (problem.packed) plan.order = longest_first(problem);
     const std::int64_t tasks =
         problem.direction == Direction::forward ? problem.G * plan.row_blocks : plan.column_blocks;
     plan.threads = std::max<std::int64_t>(1, std::min<std::int64_t>(threads, plan.units * tasks));
@@ -146,7 +264,7 @@ Plan make_plan(const Problem& problem, const KernelShape& shape, int threads) {
     plan.query_panels = panel_form(shape, plan.D_pad, divide_up(plan.Br, shape.step));
     plan.dy_panels = panel_form(shape, plan.Dv_pad, divide_up(plan.Br, shape.step));
     if (problem.direction == Direction::forward) {
-        book_forward(plan);
+        book_forward(problem, plan);
     } else {
         book_backward(problem, plan);
     }

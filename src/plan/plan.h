@@ -4,8 +4,9 @@
 // computed before anything runs, from the problem alone; the thread count decides only how many buffers there are,
 // never how the work is cut or in which order sums are made.
 //
-//   unit   one (batch, kv head): all G query heads that share its keys and values
-//   grid   the rows and columns that see anything (live), cut from their first row and column on:
+//   unit   one (batch, kv head): all G query heads that share its keys and values. In TND the longest sequences come
+//          first, so that no long one is left for the end; the order is the plan's, not the threads'.
+//   grid   of one batch: the rows and columns that see anything (live), cut from their first row and column on:
 //
 //              columns.begin                      columns.end
 //                    │  J=0   │  J=1   │  J=2  │
@@ -16,7 +17,8 @@
 //                      Bc columns
 //
 //   Starting at the first live row makes a problem whose first rows see nothing the same, bit for bit, as the problem
-//   without them.
+//   without them. (Two things sit on a fixed raster, and the first block then starts on it: generated dropout, 16
+//   columns a word, and 8-bit inputs, quantised by 128 × 128 blocks.)
 //
 //   forward    a task is one (query head of the unit, I); it walks J upwards
 //   backward   a task is one J; it walks the query heads of the group and I upwards, and adds to dq of (head, I) only
@@ -24,6 +26,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "plan/workspace.h"
 #include "problem/mask.h"
@@ -61,7 +64,16 @@ struct ForwardBuffers {
     Workspace::Booking out;
     Workspace::Booking statistics;
     Workspace::Booking mask_words;
+    Workspace::Booking keep_words;  // dropout
+    Workspace::Booking bias;        // a tile
     Workspace::Booking spans;
+};
+
+/// Room for the sums of a dpse that cannot go straight to its tensor: pse was broadcast, or is compressed.
+struct DpseSums {
+    std::int64_t elements = 0;  ///< 0: no sums are kept
+    std::int64_t turns = 0;
+    Strides stride;  ///< of the sums, 0 where pse was broadcast
 };
 
 struct BackwardBuffers {
@@ -88,7 +100,41 @@ struct BackwardBuffers {
     Workspace::Booking dk;
     Workspace::Booking dv;
     Workspace::Booking mask_words;
+    Workspace::Booking keep_words;
+    Workspace::Booking bias;
+    Workspace::Booking dx;  // a tile, where dpse is wanted
     Workspace::Booking spans;
+    Workspace::Booking dsink;      // one: a double a (batch, query head, I), one more for dead rows
+    Workspace::Booking dslope;     // one: a double a (batch, query head, J)
+    Workspace::Booking dpse;       // one: sums of a pse that was broadcast
+    Workspace::Booking dpse_turn;  // one: whose turn it is to add to them
+    DpseSums dpse_sums;
+};
+
+/// How one batch is cut.
+struct Grid {
+    Band band;
+    Range rows;                     ///< live query rows, from the raster on
+    Range columns;                  ///< live key rows, likewise
+    std::int64_t first_row = 0;     ///< the first live one
+    std::int64_t first_column = 0;  ///< the first live one
+    std::int64_t Br = 0;
+    std::int64_t Bc = 0;
+    std::int64_t row_blocks = 0;
+    std::int64_t column_blocks = 0;
+
+    [[nodiscard]] Range row_block(std::int64_t I) const {
+        const std::int64_t begin = rows.begin + I * Br;
+        return {begin, begin + Br < rows.end ? begin + Br : rows.end};
+    }
+    [[nodiscard]] Range column_block(std::int64_t J) const {
+        const std::int64_t begin = columns.begin + J * Bc;
+        return {begin, begin + Bc < columns.end ? begin + Bc : columns.end};
+    }
+    /// Query blocks that see something of kv block J, and kv blocks that query block I sees: contiguous, since the
+    /// visible columns of a row are, and move only forward. A tile is in one exactly when it is in the other.
+    [[nodiscard]] Range row_blocks_of(std::int64_t J) const;
+    [[nodiscard]] Range column_blocks_of(std::int64_t I) const;
 };
 
 struct Plan {
@@ -97,12 +143,13 @@ struct Plan {
     std::int64_t threads = 0;  ///< that can find work
     std::int64_t slots = 0;    ///< units open at the same time
 
-    Range rows;     ///< live query rows
-    Range columns;  ///< live key rows
     std::int64_t Br = 0;
     std::int64_t Bc = 0;
-    std::int64_t row_blocks = 0;
-    std::int64_t column_blocks = 0;
+    std::int64_t row_blocks = 0;     ///< the most of any batch
+    std::int64_t column_blocks = 0;  ///< likewise
+    std::int64_t row_raster = 1;     ///< grids start at a multiple
+    std::int64_t column_raster = 1;
+    std::vector<std::int32_t> order;  ///< batches in the order they are taken; empty = as they are
 
     std::int64_t D_pad = 0;  ///< D in whole vectors of 16
     std::int64_t Dv_pad = 0;
@@ -122,20 +169,22 @@ struct Plan {
     BackwardBuffers backward;
     Workspace workspace;
 
-    [[nodiscard]] Range row_block(std::int64_t I) const {
-        const std::int64_t begin = rows.begin + I * Br;
-        return {begin, begin + Br < rows.end ? begin + Br : rows.end};
-    }
-    [[nodiscard]] Range column_block(std::int64_t J) const {
-        const std::int64_t begin = columns.begin + J * Bc;
-        return {begin, begin + Bc < columns.end ? begin + Bc : columns.end};
+    [[nodiscard]] Grid grid(const Band& band, std::int64_t S1, std::int64_t S2) const;
+    /// Place of a unit's batch in `order`, and the batch itself.
+    [[nodiscard]] std::int64_t batch_of(std::int64_t place) const {
+        return order.empty() ? place : order[static_cast<std::size_t>(place)];
     }
 };
 
-/// Query blocks that see something of kv block J, and kv blocks that query block I sees: contiguous, since the visible
-/// pairs are a band. A tile is in one exactly when it is in the other.
-[[nodiscard]] Range row_blocks_of(const Plan& plan, const Band& band, std::int64_t J);
-[[nodiscard]] Range column_blocks_of(const Plan& plan, const Band& band, std::int64_t I);
+/// Grid of batch b without making the whole Batch.
+[[nodiscard]] Grid grid_of(const Problem& problem, const Plan& plan, std::int64_t b);
+
+/// Tasks and tiles of the whole run.
+struct Work {
+    std::int64_t tasks = 0;
+    std::int64_t tiles = 0;
+};
+[[nodiscard]] Work count_work(const Problem& problem, const Plan& plan);
 
 [[nodiscard]] Plan make_plan(const Problem& problem, const KernelShape& shape, int threads);
 

@@ -5,7 +5,8 @@ namespace fascore {
 
 namespace {
 
-// Which axis of the tensor is what; n = -1 when heads share the last axis with the columns.
+// Which axis of the tensor is what; b = -1 when there is no such axis, n = -1 when heads share the last axis with the
+// columns.
 struct Axes {
     int rank;
     int b;
@@ -21,9 +22,9 @@ constexpr Axes axes_table(Layout layout) noexcept {
         case Layout::BSND: return {4, 0, 2, 1, 3, "[B, S, N, D]"};
         case Layout::BSH: return {3, 0, -1, 1, 2, "[B, S, N*D]"};
         case Layout::SBH: return {3, 1, -1, 0, 2, "[S, B, N*D]"};
-        case Layout::TND: break;  // refused by validate.cpp before anyone asks
+        case Layout::TND: break;
     }
-    return {3, 0, 1, 0, 2, "[T, N, D]"};
+    return {3, -1, 1, 0, 2, "[T, N, D]"};
 }
 
 std::size_t at(int axis) noexcept { return static_cast<std::size_t>(axis); }
@@ -39,10 +40,16 @@ const char* axes_of(Layout layout) noexcept { return axes_table(layout).words; }
 Placed place(Layout layout, const TensorDims& dims, std::int64_t heads) noexcept {
     const Axes axes = axes_table(layout);
     Placed placed;
-    placed.B = dims.shape[at(axes.b)];
     placed.S = dims.shape[at(axes.s)];
-    placed.stride.b = dims.stride[at(axes.b)];
     placed.stride.s = dims.stride[at(axes.s)];
+    if (axes.b >= 0) {
+        placed.B = dims.shape[at(axes.b)];
+        placed.stride.b = dims.stride[at(axes.b)];
+    } else {
+        placed.B = 1;
+        // An empty sequence behind the only row has a place too: the row's own.
+        if (placed.S <= 1) placed.stride.s = 0;
+    }
     placed.stride.d = dims.stride[at(axes.d)];
     if (axes.n >= 0) {
         placed.N = dims.shape[at(axes.n)];

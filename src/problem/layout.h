@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layouts: the one place that knows what BNSD, BSND, BSH and SBH mean. Everyone else sees strides.
+// Layouts: the one place that knows what BNSD, BSND, BSH, SBH and TND mean. Everyone else sees strides.
 //
 //   layout   axes          b   n   s   d      head size
 //   BNSD     B, N, S, D    0   1   2   3      from axis 3
 //   BSND     B, S, N, D    0   2   1   3      from axis 3
 //   BSH      B, S, N·D     0   –   1   2      axis 2 split into N heads: stride n = D · stride[2]
 //   SBH      S, B, N·D     1   –   0   2      likewise
+//   TND      T, N, D       –   1   0   2      from axis 2; one batch of T rows, which sequence_rules.cpp cuts
 #pragma once
 
 #include <cstdint>

@@ -2,17 +2,21 @@
 //
 // The table of bands (δ = S2 − S1; a missing limit is ∓(S1 + S2), which no pair reaches):
 //
-//   from                        lower ≤ j − i     j − i ≤ upper
-//   sparse_mode 0               −pre              next              ┐
-//   sparse_mode 1               –                 –                 │
-//   sparse_mode 2               –                 0                 │ only when an atten_mask is given
-//   sparse_mode 3               –                 δ                 │
-//   sparse_mode 4               δ − pre           δ + next          ┘
+//   from                        lower ≤ j − i     j − i ≤ upper     prefix
+//   sparse_mode 0               −pre              next              0            ┐
+//   sparse_mode 1, 5            –                 –                 0            │
+//   sparse_mode 2               –                 0                 0            │
+//   sparse_mode 3               –                 δ                 0            │ only when an atten_mask is given
+//   sparse_mode 4               δ − pre           δ + next          0            │
+//   sparse_mode 6               –                 δ                 prefix[b]    │
+//   sparse_mode 7               as 4 in the cut sequence, else as 3              │
+//   sparse_mode 8               as 4 in the cut sequence, else as 2              ┘
 //   rule causal_top_left        –                 0
 //   rule causal_bottom_right    –                 δ
 //   rule window                 δ − left          δ + right         each unless −1
 //
-// A pair must pass both halves: lower is the larger lower limit, upper the smaller upper one.
+// A pair must pass both halves: lower is the larger lower limit; cap, which holds before the prefix too, is the upper
+// limit of the rule; upper is the smaller of both.
 #include "problem/mask.h"
 
 #include <algorithm>
@@ -26,9 +30,13 @@ namespace {
 // Tokens and window bounds saturate here: beyond any length, and far from the ends of an int64.
 std::int64_t saturate(std::int64_t tokens) { return std::clamp(tokens, -unlimited_tokens, unlimited_tokens); }
 
-void intersect(Band& band, std::int64_t lower, std::int64_t upper) {
-    band.lower = std::max(band.lower, lower);
-    band.upper = std::min(band.upper, upper);
+// The sparse mode of one batch.
+int mode_of(int sparse_mode, bool is_cut) {
+    switch (sparse_mode) {
+        case 7: return is_cut ? 4 : 3;
+        case 8: return is_cut ? 4 : 2;
+        default: return sparse_mode;
+    }
 }
 
 // Σ_{i < rows} clamp(i + shift, 0, limit): zeros, then an arithmetic series, then limits.
@@ -37,6 +45,27 @@ std::int64_t clamped_sum(std::int64_t rows, std::int64_t shift, std::int64_t lim
     const std::int64_t flat = std::clamp(limit - shift, rising, rows);      // first i with i + shift ≥ limit
     const std::int64_t series = (flat - rising) * (rising + flat - 1 + 2 * shift) / 2;
     return series + (rows - flat) * limit;
+}
+
+// Pairs of lower ≤ j − i ≤ upper, i < S1, j < S2: row i sees clamp(i + upper + 1) − clamp(i + lower) columns.
+std::int64_t pairs_between(std::int64_t lower, std::int64_t upper, std::int64_t S1, std::int64_t S2) {
+    if (lower > upper || S2 <= 0) return 0;
+    return clamped_sum(S1, upper + 1, S2) - clamped_sum(S1, lower, S2);
+}
+
+// Some pair of rows × columns has lower ≤ j − i ≤ upper: j − i takes every value from its smallest (bottom left corner)
+// to its largest (top right one).
+bool touches(std::int64_t lower, std::int64_t upper, Range rows, Range columns) {
+    if (columns.empty()) return false;
+    const std::int64_t smallest = columns.begin - (rows.end - 1);
+    const std::int64_t largest = (columns.end - 1) - rows.begin;
+    return std::max(lower, smallest) <= std::min(upper, largest);
+}
+
+// One past the last column row i sees, not clamped to the matrix.
+std::int64_t end_of_row(const Band& band, std::int64_t i) {
+    const std::int64_t end = i + band.upper + 1;
+    return band.prefix == 0 ? end : std::max(end, std::min(i + band.cap + 1, band.prefix));
 }
 
 // The low `count` bits of a granule, count below 0 or above 16 allowed.
@@ -75,83 +104,102 @@ std::uint32_t mask_bits(const std::uint8_t* mask, std::int64_t stride, std::int6
 
 }  // namespace
 
-Band make_band(const AttentionParams& stated, bool mask_given, std::int64_t S1, std::int64_t S2) {
+Band make_band(const AttentionParams& stated, bool mask_given, std::int64_t S1, std::int64_t S2, std::int64_t b,
+               std::int64_t cut) {
     const std::int64_t limit = S1 + S2;
     const std::int64_t delta = S2 - S1;
-    const std::int64_t pre = saturate(stated.pre_tokens);
-    const std::int64_t next = saturate(stated.next_tokens);
-    Band band{-limit, limit};
+    Band rule{-limit, limit, 0, 0};
+    switch (stated.rule.kind) {
+        case MaskRule::Kind::none: break;
+        case MaskRule::Kind::causal_top_left: rule.upper = 0; break;
+        case MaskRule::Kind::causal_bottom_right: rule.upper = delta; break;
+        case MaskRule::Kind::window:
+            if (stated.rule.left >= 0) rule.lower = delta - saturate(stated.rule.left);
+            if (stated.rule.right >= 0) rule.upper = delta + saturate(stated.rule.right);
+            break;
+    }
+    Band mode{-limit, limit, 0, 0};
     if (mask_given) {
-        switch (stated.sparse_mode) {
-            case 0: intersect(band, -pre, next); break;
-            case 2: intersect(band, -limit, 0); break;
-            case 3: intersect(band, -limit, delta); break;
-            case 4: intersect(band, delta - pre, delta + next); break;
+        const std::int64_t pre = saturate(stated.pre_tokens);
+        const std::int64_t next = saturate(stated.next_tokens);
+        switch (mode_of(stated.sparse_mode, b == cut)) {
+            case 0: mode = {-pre, next, 0, 0}; break;
+            case 2: mode.upper = 0; break;
+            case 3: mode.upper = delta; break;
+            case 4: mode = {delta - pre, delta + next, 0, 0}; break;
+            case 6:
+                mode.upper = delta;
+                mode.prefix = std::clamp(stated.prefix[static_cast<std::size_t>(b)], std::int64_t{0}, S2);
+                break;
             default: break;
         }
     }
-    switch (stated.rule.kind) {
-        case MaskRule::Kind::none: break;
-        case MaskRule::Kind::causal_top_left: intersect(band, -limit, 0); break;
-        case MaskRule::Kind::causal_bottom_right: intersect(band, -limit, delta); break;
-        case MaskRule::Kind::window:
-            if (stated.rule.left >= 0) intersect(band, delta - saturate(stated.rule.left), limit);
-            if (stated.rule.right >= 0) intersect(band, -limit, delta + saturate(stated.rule.right));
-            break;
-    }
-    return {std::clamp(band.lower, -limit, limit), std::clamp(band.upper, -limit, limit)};
+    return {std::clamp(std::max(rule.lower, mode.lower), -limit, limit),
+            std::clamp(std::min(rule.upper, mode.upper), -limit, limit), mode.prefix,
+            std::clamp(mode.prefix > 0 ? rule.upper : std::min(rule.upper, mode.upper), -limit, limit)};
 }
 
 Range visible_columns(const Band& band, std::int64_t i, std::int64_t S2) {
     const std::int64_t begin = std::clamp(i + band.lower, std::int64_t{0}, S2);
-    return {begin, std::max(begin, std::clamp(i + band.upper + 1, std::int64_t{0}, S2))};
+    return {begin, std::max(begin, std::clamp(end_of_row(band, i), std::int64_t{0}, S2))};
 }
 
 Range visible_rows(const Band& band, std::int64_t j, std::int64_t S1) {
-    const std::int64_t begin = std::clamp(j - band.upper, std::int64_t{0}, S1);
+    const std::int64_t begin = std::clamp(j - (j < band.prefix ? band.cap : band.upper), std::int64_t{0}, S1);
     return {begin, std::max(begin, std::clamp(j - band.lower + 1, std::int64_t{0}, S1))};
 }
 
 Range live_rows(const Band& band, std::int64_t S1, std::int64_t S2) {
-    if (band.lower > band.upper || S2 == 0) return {};
-    // Row i sees something when its first column lies before S2 and its last one not before 0.
-    const std::int64_t begin = std::clamp(-band.upper, std::int64_t{0}, S1);
-    return {begin, std::max(begin, std::clamp(S2 - band.lower, std::int64_t{0}, S1))};
+    if (S2 == 0) return {};
+    // Row i sees something when its first column lies before the last of the matrix (or of the prefix) and its last one
+    // not before 0: [−upper, S2 − lower), [−cap, prefix − lower). Where both exist, −upper ≤ prefix − lower: no gap.
+    const bool plain = band.lower <= band.upper;
+    const bool prefixed = band.prefix > 0 && band.lower <= band.cap;
+    if (!plain && !prefixed) return {};
+    const std::int64_t first = prefixed ? -band.cap : -band.upper;
+    const std::int64_t last = plain ? S2 - band.lower : band.prefix - band.lower;
+    const std::int64_t begin = std::clamp(first, std::int64_t{0}, S1);
+    return {begin, std::max(begin, std::clamp(last, std::int64_t{0}, S1))};
 }
 
 Range live_columns(const Band& band, std::int64_t S1, std::int64_t S2) {
-    if (band.lower > band.upper || S1 == 0) return {};
+    if (S1 == 0) return {};
+    // Both bands begin at column `lower`; they end below the last row, the prefixed one at the prefix too.
+    std::int64_t end = 0;
+    if (band.lower <= band.upper) end = S1 + band.upper;
+    if (band.prefix > 0 && band.lower <= band.cap) end = std::max(end, std::min(S1 + band.cap, band.prefix));
     const std::int64_t begin = std::clamp(band.lower, std::int64_t{0}, S2);
-    return {begin, std::max(begin, std::clamp(S1 + band.upper, std::int64_t{0}, S2))};
+    return {begin, std::max(begin, std::clamp(end, std::int64_t{0}, S2))};
 }
 
 TileClass classify(const Band& band, Range rows, Range columns) {
     if (rows.empty() || columns.empty()) return TileClass::empty;
-    // j − i takes every value from its smallest (bottom left corner) to its largest (top right corner).
-    const std::int64_t smallest = columns.begin - (rows.end - 1);
-    const std::int64_t largest = (columns.end - 1) - rows.begin;
-    if (std::max(band.lower, smallest) > std::min(band.upper, largest)) return TileClass::empty;
-    return band.lower <= smallest && largest <= band.upper ? TileClass::full : TileClass::partial;
+    const Range prefixed{columns.begin, std::min(columns.end, band.prefix)};
+    if (!touches(band.lower, band.upper, rows, columns) && !touches(band.lower, band.cap, rows, prefixed)) {
+        return TileClass::empty;
+    }
+    // Both ends of a row never fall: the last row has the last begin, the first row the first end.
+    const bool full = rows.end - 1 + band.lower <= columns.begin && columns.end <= end_of_row(band, rows.begin);
+    return full ? TileClass::full : TileClass::partial;
 }
 
 double visible_pairs(const Band& band, std::int64_t S1, std::int64_t S2) {
-    if (band.lower > band.upper) return 0.0;
-    // Row i sees clamp(i + upper + 1) − clamp(i + lower) columns.
-    return static_cast<double>(clamped_sum(S1, band.upper + 1, S2) - clamped_sum(S1, band.lower, S2));
+    const std::int64_t plain = pairs_between(band.lower, band.upper, S1, S2);
+    const std::int64_t beyond = std::max(band.lower, band.upper + 1);  // what only the prefix lets through
+    return static_cast<double>(plain + (band.prefix > 0 ? pairs_between(beyond, band.cap, S1, band.prefix) : 0));
 }
 
-TileClass fill_tile(const Problem& problem, std::int64_t b, std::int64_t n, Range rows, Range columns,
-                    std::uint16_t* words, std::int64_t row_words) {
-    const MaskTensor& mask = problem.mask;
+TileClass fill_tile(const Batch& batch, std::int64_t n, Range rows, Range columns, std::uint16_t* words,
+                    std::int64_t row_words) {
+    const MaskTensor& mask = batch.mask;
     const std::int64_t width = columns.size();
     std::uint32_t seen_any = 0;
     std::uint32_t hidden_any = 0;
     for (std::int64_t i = rows.begin; i < rows.end; ++i, words += row_words) {
-        const Range visible = visible_columns(problem.band, i, problem.S2);
+        const Range visible = visible_columns(batch.band, i, batch.S2);
         const std::uint8_t* mask_row = nullptr;
         if (mask.present) {
-            mask_row =
-                mask.data + b * mask.stride_b + n * mask.stride_n + i * mask.stride_i + columns.begin * mask.stride_j;
+            mask_row = mask.data + n * mask.stride_n + i * mask.stride_i + columns.begin * mask.stride_j;
         }
         std::int64_t word = 0;
         for (std::int64_t left = 0; left < width; left += granule, ++word) {

@@ -3,7 +3,8 @@
 // Masks, as the engine sees them: which columns a row sees, which class a tile has, and the bits of a partial tile.
 // Every sparse mode and rule is a Band (problem.h), so one set of functions answers for all of them:
 //
-//   columns(i)       [lo, hi) with lo = clamp(i + lower), hi = clamp(i + upper + 1): both never fall as i grows
+//   columns(i)       [lo, hi) with lo = i + lower, hi = max(i + upper + 1, min(i + cap + 1, prefix)), clamped to the
+//                    matrix: one interval, and both ends never fall as i grows
 //   classify(tile)   empty | full | partial, by the band alone, in O(1)
 //   fill(tile)       one bit a pair, 16 columns a word ("granule"), band and mask tensor together
 //
@@ -11,8 +12,15 @@
 //        row i0       [b15 … b1 b0]      [b15 … b1 b0]         bit c of granule g: column j0 + 16·g + c
 //        row i0+1     ...                                      1 = visible
 //
-// The reference has a predicate of its own (reference/visible.cpp); tests/problem/mask_test.cpp holds the two
-// together over all small shapes.
+// A prefix adds to the band of [lower, upper] that of [lower, cap] in the columns before it:
+//
+//          prefix                    so what is asked of a band is asked of two without a prefix, one over all columns
+//        1 1 1 . . .  i = 0          and one over [0, prefix), and the answers are joined. They overlap or touch, which
+//        1 1 1 1 . .                 is why the union is an interval again.
+//        1 1 1 1 1 .
+//
+// The reference has a predicate of its own (reference/visible.cpp); tests/problem/mask_test.cpp holds both to a third
+// over all small shapes.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +40,10 @@ struct Range {
 
 enum class TileClass : std::uint8_t { empty, full, partial };
 
-/// The band a problem's sparse_mode, tokens and rule mean (intersected), clamped as Band says.
-[[nodiscard]] Band make_band(const AttentionParams& stated, bool mask_given, std::int64_t S1, std::int64_t S2);
+/// The band that sparse_mode, tokens, prefix and rule mean (intersected) in batch b, clamped as Band says. `cut` is the
+/// batch that modes 7 and 8 treat as mode 4; prefix[b] is read in mode 6 only.
+[[nodiscard]] Band make_band(const AttentionParams& stated, bool mask_given, std::int64_t S1, std::int64_t S2,
+                             std::int64_t b = 0, std::int64_t cut = 0);
 
 /// Columns row i sees, and rows that see column j, by the band.
 [[nodiscard]] Range visible_columns(const Band& band, std::int64_t i, std::int64_t S2);
@@ -49,10 +59,10 @@ enum class TileClass : std::uint8_t { empty, full, partial };
 /// Number of visible (i, j) of one head, by the band.
 [[nodiscard]] double visible_pairs(const Band& band, std::int64_t S1, std::int64_t S2);
 
-/// Writes the visibility words of rows × columns of head (b, n): rows.size() rows of `row_words` words each, of which
-/// the first ceil(columns.size()/16) are meaningful (the rest are zeroed); columns beyond the range are 0. The mask
-/// tensor is read where present. Returns the class found: empty or full only when every pair of the tile agrees.
-TileClass fill_tile(const Problem& problem, std::int64_t b, std::int64_t n, Range rows, Range columns,
-                    std::uint16_t* words, std::int64_t row_words);
+/// Writes the visibility words of rows × columns of head n: rows.size() rows of `row_words` words each, of which the
+/// first ceil(columns.size()/16) are meaningful (the rest are zeroed); columns beyond the range are 0. The mask tensor
+/// is read where present. Returns the class found: empty or full only when every pair of the tile agrees.
+TileClass fill_tile(const Batch& batch, std::int64_t n, Range rows, Range columns, std::uint16_t* words,
+                    std::int64_t row_words);
 
 }  // namespace fascore

@@ -27,13 +27,12 @@ void move(MaskTensor& mask, std::int64_t elements) {
 }
 
 void move_by_batch(Batch& batch, std::int64_t b) {
-    for (Operand* operand : {&batch.query, &batch.key, &batch.value, &batch.query_rope, &batch.key_rope, &batch.dy,
-                             &batch.attention_in}) {
+    for (Operand* operand :
+         {&batch.query, &batch.key, &batch.value, &batch.query_rope, &batch.key_rope, &batch.dy, &batch.attention_in}) {
         move(*operand, b * operand->stride.b);
         move(operand->scale, b * operand->scale.stride.b);
     }
-    for (Result* result :
-         {&batch.attention_out, &batch.dq, &batch.dk, &batch.dv, &batch.dq_rope, &batch.dk_rope}) {
+    for (Result* result : {&batch.attention_out, &batch.dq, &batch.dk, &batch.dv, &batch.dq_rope, &batch.dk_rope}) {
         move(*result, b * result->stride.b);
     }
     for (Statistic* statistic : {&batch.softmax_max, &batch.softmax_sum, &batch.dlse}) {
@@ -41,7 +40,10 @@ void move_by_batch(Batch& batch, std::int64_t b) {
     }
 }
 
-void move_to_sequence(Batch& batch, const Sequence& sequence, StatisticsOrder order) {
+void move_to_sequence(Batch& batch, std::int64_t b, const Sequence& sequence, StatisticsOrder order) {
+    for (Operand* operand : {&batch.query, &batch.key, &batch.value, &batch.query_rope, &batch.key_rope, &batch.dy}) {
+        move(operand->scale, b * operand->scale.stride.b);  // its batch axis counts sequences
+    }
     for (Operand* operand : {&batch.query, &batch.query_rope, &batch.dy, &batch.attention_in}) {
         move(*operand, sequence.q_begin * operand->stride.s);
     }
@@ -68,7 +70,7 @@ Batch Problem::batch(std::int64_t b) const {
     Batch batch = *this;
     batch.index = b;
     if (packed) {
-        move_to_sequence(batch, sequences[static_cast<std::size_t>(b)], statistics_order);
+        move_to_sequence(batch, b, sequences[static_cast<std::size_t>(b)], statistics_order);
     } else {
         move_by_batch(batch, b);
     }
@@ -112,6 +114,7 @@ Batch Problem::batch(std::int64_t b) const {
         batch.bias.k_start = 0;
     }
 
+    if (!dropout.active) return batch;
     batch.dropout.pitch = dropout.generated ? (here.S2 + 15) / 16 * 16 : here.S2;
     batch.dropout.first = N1 * (dropout.generated ? here.padded_begin : here.pairs_begin);
     return batch;

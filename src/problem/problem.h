@@ -101,13 +101,13 @@ struct Bias {
     Placement placement = Placement::by_batch;
     const std::byte* data = nullptr;
     DType dtype = DType::f32;
-    Strides stride;              ///< s along i, d along j
-    double factor = 1.0;         ///< pse_type 1: scale
-    std::int64_t q_start = 0;    ///< slopes
-    std::int64_t k_start = 0;    ///< slopes
-    std::int64_t longest = 0;    ///< diagonal: maxSkv
-    bool first_only = false;     ///< slopes in sparse mode 8: the starts count in batch 0 only
-    bool over_batches = false;   ///< one value for all batches: its gradient is a sum over them
+    Strides stride;             ///< s along i, d along j
+    double factor = 1.0;        ///< pse_type 1: scale
+    std::int64_t q_start = 0;   ///< slopes
+    std::int64_t k_start = 0;   ///< slopes
+    std::int64_t longest = 0;   ///< diagonal: maxSkv
+    bool first_only = false;    ///< slopes in sparse mode 8: the starts count in batch 0 only
+    bool over_batches = false;  ///< one value for all batches: its gradient is a sum over them
     bool over_heads = false;
     bool over_rows = false;
     [[nodiscard]] bool present() const { return kind != Kind::none; }
@@ -127,14 +127,15 @@ struct Dropout {
     std::int64_t first = 0;
     std::int64_t pitch = 0;
     std::uint64_t seed = 0;
-    std::uint64_t block = 0;     ///< ⌈offset/16⌉
-    std::uint32_t threshold = 0; ///< a byte up to this keeps
-    double keep_prob = 1.0;      ///< narrowed to f32 unless dtype is f64
+    std::uint64_t block = 0;      ///< ⌈offset/16⌉
+    std::uint32_t threshold = 0;  ///< a byte up to this keeps
+    double keep_prob = 1.0;       ///< narrowed to f32 unless dtype is f64
 };
 
-/// A per-head f32 vector [N1]. data null = absent.
+/// A per-head vector [N1]: f32, or f64 where the tensors are. data null = absent.
 struct HeadVector {
     const std::byte* data = nullptr;
+    DType dtype = DType::f32;
     std::int64_t stride = 0;
     bool present = false;
 };
@@ -167,7 +168,7 @@ struct Batch {
     Result dv;
     Result dq_rope;
     Result dk_rope;
-    Result dpse;            ///< strides as those of bias; slopes: b and n
+    Result dpse;  ///< strides as those of bias; slopes: b and n
     HeadVector sink;
     Result dsink;           ///< stride n
     Statistic softmax_max;  ///< forward: written where wanted; backward: read

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The operator straight from its formulas: see include/fascore/reference.h for what it promises and reference.cpp for
-// the formulas. Shares with the engine the Problem (shapes, strides, pointers) and dtype conversion, nothing else.
+// The operator straight from its formulas: see include/fascore/reference.h for what it promises and group.h for the
+// formulas. Shares with the engine the Problem (shapes, strides, pointers) and dtype conversion, nothing else.
 #pragma once
 
 #include "fascore/reference.h"

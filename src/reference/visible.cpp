@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The predicates of visible.h, a line each.
 #include "reference/visible.h"
 
 namespace fascore::reference {
@@ -13,44 +15,70 @@ std::int64_t bounded(std::int64_t tokens) {
     return tokens;
 }
 
-bool masked_out(const Problem& problem, std::int64_t b, std::int64_t n, std::int64_t i, std::int64_t j) {
-    const MaskTensor& mask = problem.mask;
-    return mask.data[b * mask.stride_b + n * mask.stride_n + i * mask.stride_i + j * mask.stride_j] != 0;
+// The sequence that modes 7 and 8 treat as a band: the last or the first one that has queries.
+std::int64_t band_sequence(const Problem& problem, bool last) {
+    std::int64_t found = -1;
+    std::int64_t b = 0;
+    for (const Sequence& sequence : problem.sequences) {
+        if (sequence.S1 > 0 && (last || found < 0)) found = b;
+        ++b;
+    }
+    return found;
 }
 
-bool by_sparse_mode(const Problem& problem, std::int64_t b, std::int64_t n, std::int64_t i, std::int64_t j) {
-    if (!problem.mask_given) return true;
-    const std::int64_t delta = problem.S2 - problem.S1;
-    const std::int64_t pre = bounded(problem.stated.pre_tokens);
-    const std::int64_t next = bounded(problem.stated.next_tokens);
+int mode_of(const Problem& problem, const Batch& batch) {
     switch (problem.stated.sparse_mode) {
-        case 0: return i - pre <= j && j <= i + next && !masked_out(problem, b, n, i, j);
-        case 1: return !masked_out(problem, b, n, i, j);
-        case 2: return j <= i;
-        case 3: return j <= i + delta;
-        case 4: return i + delta - pre <= j && j <= i + delta + next;
-        default: return false;  // refused before it comes here
+        case 7: return batch.index == band_sequence(problem, true) ? 4 : 3;
+        case 8: return batch.index == band_sequence(problem, false) ? 4 : 2;
+        default: return problem.stated.sparse_mode;
     }
-}
-
-bool by_rule(const Problem& problem, std::int64_t i, std::int64_t j) {
-    const std::int64_t delta = problem.S2 - problem.S1;
-    const MaskRule& rule = problem.stated.rule;
-    switch (rule.kind) {
-        case MaskRule::Kind::none: return true;
-        case MaskRule::Kind::causal_top_left: return j <= i;
-        case MaskRule::Kind::causal_bottom_right: return j <= i + delta;
-        case MaskRule::Kind::window:
-            return (rule.left == -1 || i + delta - bounded(rule.left) <= j) &&
-                   (rule.right == -1 || j <= i + delta + bounded(rule.right));
-    }
-    return false;
 }
 
 }  // namespace
 
-bool visible(const Problem& problem, std::int64_t b, std::int64_t n, std::int64_t i, std::int64_t j) {
-    return by_sparse_mode(problem, b, n, i, j) && by_rule(problem, i, j);
+Visibility::Visibility(const Problem& problem, const Batch& batch)
+    : mask_(batch.mask),
+      rule_(problem.stated.rule),
+      mask_given_(problem.mask_given),
+      mode_(mode_of(problem, batch)),
+      delta_(batch.S2 - batch.S1),
+      pre_(bounded(problem.stated.pre_tokens)),
+      next_(bounded(problem.stated.next_tokens)) {
+    if (mask_given_ && mode_ == 6) prefix_ = problem.stated.prefix[static_cast<std::size_t>(batch.index)];
+}
+
+bool Visibility::masked_out(std::int64_t n, std::int64_t i, std::int64_t j) const {
+    return mask_.data[n * mask_.stride_n + i * mask_.stride_i + j * mask_.stride_j] != 0;
+}
+
+bool Visibility::by_sparse_mode(std::int64_t n, std::int64_t i, std::int64_t j) const {
+    if (!mask_given_) return true;
+    switch (mode_) {
+        case 0: return i - pre_ <= j && j <= i + next_ && !masked_out(n, i, j);
+        case 1:
+        case 5: return !masked_out(n, i, j);
+        case 2: return j <= i;
+        case 3: return j <= i + delta_;
+        case 4: return i + delta_ - pre_ <= j && j <= i + delta_ + next_;
+        case 6: return j < prefix_ || j <= i + delta_;
+        default: return false;  // refused before it comes here
+    }
+}
+
+bool Visibility::by_rule(std::int64_t i, std::int64_t j) const {
+    switch (rule_.kind) {
+        case MaskRule::Kind::none: return true;
+        case MaskRule::Kind::causal_top_left: return j <= i;
+        case MaskRule::Kind::causal_bottom_right: return j <= i + delta_;
+        case MaskRule::Kind::window:
+            return (rule_.left == -1 || i + delta_ - bounded(rule_.left) <= j) &&
+                   (rule_.right == -1 || j <= i + delta_ + bounded(rule_.right));
+    }
+    return false;
+}
+
+bool Visibility::operator()(std::int64_t n, std::int64_t i, std::int64_t j) const {
+    return by_rule(i, j) && by_sparse_mode(n, i, j);
 }
 
 }  // namespace fascore::reference

@@ -4,7 +4,11 @@
 // or overflows (the sanitizer presets watch). A yes must be a problem whose every number is in range.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
+#include <span>
+#include <vector>
 
 #include "problem/refusals.h"
 #include "problem/validate.h"
@@ -50,7 +54,7 @@ struct Numbers {
 template <class View>
 void spoil(Numbers& numbers, View& view) {
     switch (numbers.below(8)) {
-        case 0: view.dtype = static_cast<DType>(numbers.below(9)); break;
+        case 0: view.dtype = static_cast<DType>(numbers.below(10)); break;
         case 1: view.rank = static_cast<int>(numbers.below(14)) - 2; break;
         case 2: view.data = nullptr; break;
         case 3: view = View(); break;
@@ -60,7 +64,11 @@ void spoil(Numbers& numbers, View& view) {
 }
 
 void spoil(Numbers& numbers, AttentionParams& params) {
-    switch (numbers.below(12)) {
+    static std::array<std::array<std::int64_t, 3>, 4> lists;
+    std::array<std::int64_t, 3>& list = lists[numbers.below(lists.size())];
+    for (std::int64_t& entry : list) entry = numbers.below(4) == 0 ? numbers.extent() : entry;
+    const std::span<const std::int64_t> entries(list.data(), numbers.below(4));
+    switch (numbers.below(22)) {
         case 0: params.layout = static_cast<Layout>(numbers.below(7)); break;
         case 1: params.head_num = numbers.extent(); break;
         case 2: params.scale = numbers.real(); break;
@@ -71,33 +79,100 @@ void spoil(Numbers& numbers, AttentionParams& params) {
         case 7: params.rule.left = numbers.stride(); break;
         case 8: params.rule.right = numbers.stride(); break;
         case 9: params.keep_prob = numbers.real(); break;
-        case 10: params.pse_type = static_cast<int>(numbers.below(6)) - 1; break;
+        case 10: params.softcap = numbers.real(); break;
+        case 11: params.prefix = entries; break;
+        case 12: params.actual_seq_qlen = entries; break;
+        case 13: params.actual_seq_kvlen = entries; break;
+        case 14: params.statistics_order = static_cast<StatisticsOrder>(numbers.below(4)); break;
+        case 15: params.q_start_idx = numbers.extent(); break;
+        case 16: params.kv_start_idx = numbers.extent(); break;
+        case 17: params.offset = numbers.bits(); break;
+        case 18:
+        case 19: params.keep_prob = 0.5; break;
+        case 20: params.pse_type = static_cast<int>(numbers.below(6)) - 1; break;
         default: params.inner_precise = static_cast<int>(numbers.below(5)) - 1; break;
     }
 }
 
-std::vector<ConstTensorView*> inputs(test::ForwardCall& c) {
-    return {&c.in.query, &c.in.key, &c.in.value, &c.in.atten_mask, &c.in.pse};
+std::vector<ConstTensorView*> common(AttentionInputs& in) {
+    return {&in.query,    &in.key,  &in.value,     &in.atten_mask, &in.pse,       &in.query_rope,
+            &in.key_rope, &in.sink, &in.drop_mask, &in.d_scale_q,  &in.d_scale_k, &in.d_scale_v};
 }
+std::vector<ConstTensorView*> inputs(test::ForwardCall& c) { return common(c.in); }
 std::vector<ConstTensorView*> inputs(test::BackwardCall& c) {
-    return {&c.in.query,       &c.in.key,         &c.in.value,         &c.in.dy, &c.in.atten_mask,
-            &c.in.softmax_max, &c.in.softmax_sum, &c.in.attention_out, &c.in.pse};
+    std::vector<ConstTensorView*> views = common(c.in);
+    for (ConstTensorView* view :
+         {&c.in.dy, &c.in.softmax_max, &c.in.softmax_sum, &c.in.attention_out, &c.in.dlse, &c.in.d_scale_dy}) {
+        views.push_back(view);
+    }
+    return views;
 }
 std::vector<TensorView*> outputs(test::ForwardCall& c) {
     return {&c.out.attention_out, &c.out.softmax_max, &c.out.softmax_sum};
 }
-std::vector<TensorView*> outputs(test::BackwardCall& c) { return {&c.out.dq, &c.out.dk, &c.out.dv}; }
+std::vector<TensorView*> outputs(test::BackwardCall& c) {
+    return {&c.out.dq, &c.out.dk, &c.out.dv, &c.out.dq_rope, &c.out.dk_rope, &c.out.dpse, &c.out.dsink};
+}
+
+// Some calls begin as another valid one.
+void vary(Numbers& numbers, test::ForwardCall& c) {
+    const std::uint64_t kind = numbers.below(8);
+    if (kind == 0) c.fuse();
+    if (kind == 1 || kind == 2) c.pack();
+    if (kind == 3 || kind == 2) c.quantise();
+    if (numbers.below(4) == 0) c.in.pse = {c.memory->at(16), DType::bf16, {2, 4, 5, 6}};
+    if (numbers.below(4) == 0) c.in.sink = {c.memory->at(17), DType::f32, {4}};
+}
+void vary(Numbers& numbers, test::BackwardCall& c) {
+    if (numbers.below(8) == 0) c.quantise();
+    if (numbers.below(4) == 0) {
+        c.in.pse = {c.memory->at(16), DType::bf16, {2, 4, 5, 6}};
+        c.out.dpse = {c.memory->at(17), DType::bf16, {2, 4, 5, 6}};
+    }
+    if (numbers.below(4) == 0) {
+        c.in.sink = {c.memory->at(18), DType::f32, {4}};
+        c.out.dsink = {c.memory->at(19), DType::f32, {4}};
+    }
+    if (numbers.below(4) == 0) {
+        c.in.query_rope = {c.memory->at(20), c.in.query.dtype, {2, 4, 5, 4}};
+        c.in.key_rope = {c.memory->at(21), c.in.query.dtype, {2, 2, 6, 4}};
+        c.out.dq_rope = {c.memory->at(22), DType::bf16, {2, 4, 5, 4}};
+    }
+}
+
+void expect_sound(const Band& band, std::int64_t S1, std::int64_t S2) {
+    EXPECT_LE(std::abs(band.lower), S1 + S2);
+    EXPECT_LE(std::abs(band.upper), S1 + S2);
+    EXPECT_LE(std::abs(band.cap), S1 + S2);
+    EXPECT_LE(band.upper, band.cap);
+    EXPECT_TRUE(band.prefix >= 0 && band.prefix <= S2);
+}
 
 void expect_sound(const Problem& p) {
     EXPECT_TRUE(p.B >= 0 && p.B <= 2 << 20);
     EXPECT_TRUE(p.N1 >= 0 && p.N1 <= 256 && p.N2 >= 0 && p.N2 <= 256);
     EXPECT_EQ(p.N2 == 0 ? 0 : p.N1, p.G * p.N2);
     EXPECT_TRUE(p.S1 >= 0 && p.S1 <= 1 << 20 && p.S2 >= 0 && p.S2 <= 1 << 20);
-    EXPECT_TRUE(p.D >= 0 && p.D <= 768 && p.Dv >= 0 && p.Dv <= 768);
-    EXPECT_TRUE(p.dtype == DType::f64 || p.dtype == DType::f32 || p.dtype == DType::bf16 || p.dtype == DType::f16);
-    EXPECT_TRUE(p.scale == p.scale && p.scale - p.scale == 0.0);
-    EXPECT_LE(std::abs(p.band.lower), p.S1 + p.S2);
-    EXPECT_LE(std::abs(p.band.upper), p.S1 + p.S2);
+    EXPECT_TRUE(p.Dr >= 0 && p.D >= p.Dr && p.D <= 768 && p.Dv >= 0 && p.Dv <= 768);
+    EXPECT_NE(p.dtype, DType::boolean);
+    EXPECT_NE(p.dtype, DType::u8);
+    EXPECT_TRUE(std::isfinite(p.scale) && std::isfinite(p.softcap) && p.softcap >= 0.0);
+    EXPECT_TRUE(p.dropout.keep_prob > 0.0 && p.dropout.keep_prob <= 1.0 && p.dropout.threshold <= 255);
+    if (p.sequences.empty()) expect_sound(p.band, p.S1, p.S2);
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+    for (const Sequence& here : p.sequences) {
+        EXPECT_TRUE(here.S1 >= 0 && here.S1 <= p.S1 && here.S2 >= 0 && here.S2 <= p.S2);
+        rows += here.S1;
+        columns += here.S2;
+        expect_sound(here.band, here.S1, here.S2);
+    }
+    EXPECT_TRUE(!p.packed || (rows <= p.T1 && columns <= p.T2));
+    // Addresses of every batch can be formed.
+    for (std::int64_t b = 0; b < std::min<std::int64_t>(p.B, 3); ++b) EXPECT_EQ(p.batch(b).index, b);
+    if (p.B > 0) {
+        EXPECT_EQ(p.batch(p.B - 1).index, p.B - 1);
+    }
 }
 
 template <class Call>
@@ -108,6 +183,7 @@ void fuzz(std::uint64_t seed) {
         SCOPED_TRACE("seed " + std::to_string(seed) + " round " + std::to_string(round));
         Numbers numbers{seed * 1000003 + round};
         Call call(memory);
+        vary(numbers, call);
         for (std::uint64_t changes = numbers.below(4) + 1; changes > 0; --changes) {
             const std::uint64_t where = numbers.below(3);
             if (where == 0) spoil(numbers, call.params);

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace fascore {
 namespace {
 
@@ -72,6 +74,24 @@ TEST_P(Layouts, EveryElementWhereTheFormulaSays) {
 
 INSTANTIATE_TEST_SUITE_P(All, Layouts, ::testing::ValuesIn(rows),
                          [](const auto& row) { return std::string(name(row.param.layout)); });
+
+TEST(Layouts, PackedRowsAreOneBatch) {
+    constexpr std::int64_t T = 11;
+    ConstTensorView view(nullptr, DType::f32, {T, N, D});
+    EXPECT_EQ(rank_of(Layout::TND), 3);
+    EXPECT_FALSE(heads_are_fused(Layout::TND));
+    EXPECT_STREQ(axes_of(Layout::TND), "[T, N, D]");
+    const Placed placed = place(Layout::TND, view, 0);
+    EXPECT_EQ((std::vector<std::int64_t>{placed.B, placed.N, placed.S, placed.D}),
+              (std::vector<std::int64_t>{1, N, T, D}));
+    const Strides& stride = placed.stride;
+    EXPECT_EQ((std::vector<std::int64_t>{stride.b, stride.n, stride.s, stride.d}),
+              (std::vector<std::int64_t>{0, D, N * D, 1}));
+    // The step of a single row is nobody's: a sequence that begins behind it must not walk away.
+    view = ConstTensorView(nullptr, DType::f32, {1, N, D});
+    view.stride[0] = std::int64_t{1} << 40;
+    EXPECT_EQ(place(Layout::TND, view, 0).stride.s, 0);
+}
 
 TEST(Layouts, FusedHeadsFollowTheColumnStride) {
     // Every second column of a buffer twice as wide.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The engine's masks (bands, tile classes, words) against the reference's predicate, pair by pair, over every small
-// shape, mode, token and rule; and against tables written by hand, so that both cannot be wrong together.
+// The engine's masks (bands, tile classes, words) against a predicate written here from the operator's words, pair by
+// pair, over every small shape, mode, token, prefix and rule; and against tables written by hand, so that both cannot
+// be wrong together.
 #include "problem/mask.h"
 
 #include <gtest/gtest.h>
@@ -9,10 +10,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <string>
 #include <vector>
-
-#include "reference/visible.h"
 
 namespace fascore {
 namespace {
@@ -23,49 +24,82 @@ struct Rule {
     std::int64_t pre = unlimited_tokens;
     std::int64_t next = unlimited_tokens;
     MaskRule rule{};
+    std::int64_t prefix = 0;
+    bool cut = false;  // modes 7 and 8: this is the sequence that is cut
 };
-
-AttentionParams stated(const Rule& rule) {
-    AttentionParams params;
-    params.sparse_mode = rule.sparse_mode;
-    params.pre_tokens = rule.pre;
-    params.next_tokens = rule.next;
-    params.rule = rule.rule;
-    return params;
-}
 
 std::string words(const Rule& rule) {
     return "mask " + std::to_string(rule.mask_given) + " mode " + std::to_string(rule.sparse_mode) + " pre " +
            std::to_string(rule.pre) + " next " + std::to_string(rule.next) + " rule " +
            std::to_string(static_cast<int>(rule.rule.kind)) + " " + std::to_string(rule.rule.left) + " " +
-           std::to_string(rule.rule.right);
+           std::to_string(rule.rule.right) + " prefix " + std::to_string(rule.prefix) + " cut " +
+           std::to_string(rule.cut);
 }
 
-// A problem of one batch and head as far as masks go; the mask tensor hides nothing unless the test fills it.
-struct Masked {
-    Problem problem;
-    std::vector<std::uint8_t> bytes;
-
-    Masked(std::int64_t S1, std::int64_t S2, const Rule& rule) : bytes(static_cast<std::size_t>(S1 * S2), 0) {
-        problem.B = problem.N1 = problem.N2 = problem.G = 1;
-        problem.S1 = S1;
-        problem.S2 = S2;
-        problem.stated = stated(rule);
-        problem.mask_given = rule.mask_given;
-        problem.band = make_band(problem.stated, rule.mask_given, S1, S2);
-        if (rule.mask_given && rule.sparse_mode <= 1) {
-            problem.mask.present = true;
-            problem.mask.data = bytes.data();
-            problem.mask.stride_i = S2;
-            problem.mask.stride_j = 1;
+// What the operator says, in its own words and in 128 bits, so that no token is too large to add. (A mask tensor hides
+// nothing here.)
+bool visible(const Rule& rule, std::int64_t S1, std::int64_t S2, std::int64_t row, std::int64_t column) {
+    __extension__ using Wide = __int128;
+    const Wide i = row;
+    const Wide j = column;
+    const Wide delta = Wide{S2} - S1;
+    // Tokens beyond the largest mean the largest, which no pair of these lengths reaches.
+    const Wide pre = rule.pre;
+    const Wide next = rule.next;
+    const auto band = [&] { return i + delta - pre <= j && j <= i + delta + next; };
+    bool seen = true;
+    if (rule.mask_given) {
+        switch (rule.sparse_mode) {
+            case 0: seen = i - pre <= j && j <= i + next; break;
+            case 2: seen = j <= i; break;
+            case 3: seen = j <= i + delta; break;
+            case 4: seen = band(); break;
+            case 6: seen = j < rule.prefix || j <= i + delta; break;
+            case 7: seen = rule.cut ? band() : j <= i + delta; break;
+            case 8: seen = rule.cut ? band() : j <= i; break;
+            default: break;  // 1 and 5: the mask alone
         }
     }
-    [[nodiscard]] bool expected(std::int64_t i, std::int64_t j) const {
-        return reference::visible(problem, 0, 0, i, j);
+    switch (rule.rule.kind) {
+        case MaskRule::Kind::none: break;
+        case MaskRule::Kind::causal_top_left: seen = seen && j <= i; break;
+        case MaskRule::Kind::causal_bottom_right: seen = seen && j <= i + delta; break;
+        case MaskRule::Kind::window:
+            seen = seen && (rule.rule.left < 0 || i + delta - rule.rule.left <= j) &&
+                   (rule.rule.right < 0 || j <= i + delta + rule.rule.right);
+            break;
     }
+    return seen;
+}
+
+// The band of batch 1 of a call; in modes 7 and 8 batch 1 or batch 0 is the one that is cut.
+Band band_of(const Rule& rule, std::int64_t S1, std::int64_t S2) {
+    const std::array<std::int64_t, 2> prefixes = {S2, rule.prefix};
+    AttentionParams params;
+    params.sparse_mode = rule.sparse_mode;
+    params.pre_tokens = rule.pre;
+    params.next_tokens = rule.next;
+    params.rule = rule.rule;
+    params.prefix = prefixes;
+    return make_band(params, rule.mask_given, S1, S2, 1, rule.cut ? 1 : 0);
+}
+
+struct Masked {
+    std::int64_t S1;
+    std::int64_t S2;
+    Rule rule;
+    Band band;
+
+    Masked(std::int64_t rows, std::int64_t columns, const Rule& what)
+        : S1(rows), S2(columns), rule(what), band(band_of(what, rows, columns)) {}
+    [[nodiscard]] bool expected(std::int64_t i, std::int64_t j) const { return visible(rule, S1, S2, i, j); }
 };
 
-bool in_band(const Band& band, std::int64_t i, std::int64_t j) { return band.lower <= j - i && j - i <= band.upper; }
+// problem.h, literally.
+bool in_band(const Band& band, std::int64_t i, std::int64_t j) {
+    if (j - i < band.lower) return false;
+    return j - i <= band.upper || (j < band.prefix && j - i <= band.cap);
+}
 
 std::vector<Rule> all_rules() {
     std::vector<MaskRule> kinds = {{}, {MaskRule::Kind::causal_top_left}, {MaskRule::Kind::causal_bottom_right}};
@@ -76,7 +110,12 @@ std::vector<Rule> all_rules() {
     std::vector<Rule> rules;
     for (const MaskRule& kind : kinds) {
         rules.push_back({false, 0, -3, -3, kind});  // tokens without a mask say nothing
-        for (const int mode : {1, 2, 3}) rules.push_back({true, mode, -3, -3, kind});
+        for (const int mode : {1, 2, 3, 5}) rules.push_back({true, mode, -3, -3, kind, 2});
+        for (const std::int64_t prefix : {0, 1, 2, 4, 7, 9}) rules.push_back({true, 6, -3, -3, kind, prefix});
+        for (const int mode : {7, 8}) {
+            rules.push_back({true, mode, -3, -3, kind, 2, false});
+            rules.push_back({true, mode, 3, -2, kind, 2, true});
+        }
     }
     const std::int64_t tokens[] = {
         std::numeric_limits<std::int64_t>::min(), -40, -9, -3, -1, 0, 1, 2, 4, 9, 40, unlimited_tokens,
@@ -87,6 +126,9 @@ std::vector<Rule> all_rules() {
                 rules.push_back({true, mode, pre, next, {}});
                 rules.push_back({true, mode, pre, next, {MaskRule::Kind::causal_top_left}});
                 rules.push_back({true, mode, pre, next, {MaskRule::Kind::window, 2, -1}});
+                if (mode == 0) continue;
+                rules.push_back({true, 7, pre, next, {}, 0, true});
+                rules.push_back({true, 8, pre, next, {MaskRule::Kind::causal_bottom_right}, 0, true});
             }
         }
     }
@@ -99,14 +141,18 @@ class SmallShapes : public ::testing::TestWithParam<std::int64_t> {};
 
 // Everything mask.h answers from the band, by counting pairs.
 void check_band(const Masked& m) {
-    const Band band = m.problem.band;
-    const std::int64_t S1 = m.problem.S1;
-    const std::int64_t S2 = m.problem.S2;
+    const Band band = m.band;
+    const std::int64_t S1 = m.S1;
+    const std::int64_t S2 = m.S2;
     double pairs = 0;
+    Range before{0, 0};
     std::int64_t first_row = S1, last_row = -1, first_column = S2, last_column = -1;
     for (std::int64_t i = 0; i < S1; ++i) {
         const Range columns = visible_columns(band, i, S2);
         ASSERT_LE(columns.begin, columns.end);
+        ASSERT_LE(before.begin, columns.begin);  // both ends never fall
+        ASSERT_LE(before.end, columns.end);
+        before = columns;
         for (std::int64_t j = 0; j < S2; ++j) {
             const bool seen = m.expected(i, j);
             ASSERT_EQ(in_band(band, i, j), seen) << "pair " << i << " " << j;
@@ -136,18 +182,18 @@ void check_band(const Masked& m) {
 
 // Class of every tile of every size.
 void check_classes(const Masked& m) {
-    const std::int64_t S1 = m.problem.S1;
-    const std::int64_t S2 = m.problem.S2;
+    const std::int64_t S1 = m.S1;
+    const std::int64_t S2 = m.S2;
     for (std::int64_t r0 = 0; r0 < S1; ++r0) {
         for (std::int64_t r1 = r0 + 1; r1 <= S1; ++r1) {
             for (std::int64_t c0 = 0; c0 < S2; ++c0) {
                 std::int64_t seen = 0;
                 for (std::int64_t c1 = c0 + 1; c1 <= S2; ++c1) {
-                    for (std::int64_t i = r0; i < r1; ++i) seen += in_band(m.problem.band, i, c1 - 1) ? 1 : 0;
+                    for (std::int64_t i = r0; i < r1; ++i) seen += in_band(m.band, i, c1 - 1) ? 1 : 0;
                     const TileClass expected = seen == 0                       ? TileClass::empty
                                                : seen == (r1 - r0) * (c1 - c0) ? TileClass::full
                                                                                : TileClass::partial;
-                    ASSERT_EQ(classify(m.problem.band, {r0, r1}, {c0, c1}), expected)
+                    ASSERT_EQ(classify(m.band, {r0, r1}, {c0, c1}), expected)
                         << "rows " << r0 << ".." << r1 << " columns " << c0 << ".." << c1;
                 }
             }
@@ -173,10 +219,31 @@ TEST_P(SmallShapes, TileClassesByCounting) {
         for (std::int64_t lower = -S1 - S2; lower <= S1 + S2; ++lower) {
             for (std::int64_t upper = -S1 - S2; upper <= S1 + S2; ++upper) {
                 Masked m(S1, S2, {});
-                m.problem.band = {lower, upper};
+                m.band = {lower, upper, 0, upper};
                 SCOPED_TRACE("band " + std::to_string(lower) + " " + std::to_string(upper));
                 check_classes(m);
                 if (HasFatalFailure()) return;
+            }
+        }
+    }
+}
+
+TEST_P(SmallShapes, TileClassesWithAPrefix) {
+    const std::int64_t S1 = GetParam();
+    if (S1 > 6) return;  // five numbers free: beyond that the same geometry over and over
+    for (std::int64_t S2 = 1; S2 <= 6; ++S2) {
+        for (std::int64_t lower = -S1; lower <= S2; ++lower) {
+            for (std::int64_t upper = -S1 - 1; upper <= S2; ++upper) {
+                for (std::int64_t cap = upper; cap <= S2; ++cap) {
+                    for (std::int64_t prefix = 1; prefix <= S2; ++prefix) {
+                        Masked m(S1, S2, {});
+                        m.band = {lower, upper, prefix, cap};
+                        SCOPED_TRACE("band " + std::to_string(lower) + " " + std::to_string(upper) + " prefix " +
+                                     std::to_string(prefix) + " cap " + std::to_string(cap));
+                        check_classes(m);
+                        if (HasFatalFailure()) return;
+                    }
+                }
             }
         }
     }
@@ -228,6 +295,20 @@ const Written tables[] = {
     {"MSK09_pre_minus_3_next_7", {true, 4, -3, 7, {}}, 6, 6, "000111/000011/000001/000000/000000/000000"},
     // MSK-23
     {"MSK23_mode4", {true, 4, 3, 1, {}}, 4, 6, "111100/111110/011111/001111"},
+    {"mode6_prefix_3_4x6", {true, 6, any, any, {}, 3}, 4, 6, "111000/111100/111110/111111"},
+    {"mode6_prefix_3_6x4", {true, 6, any, any, {}, 3}, 6, 4, "1110/1110/1110/1110/1110/1111"},
+    {"mode6_prefix_0_6x4", {true, 6, any, any, {}, 0}, 6, 4, "0000/0000/1000/1100/1110/1111"},
+    {"mode6_prefix_4_square", {true, 6, any, any, {}, 4}, 6, 6, "111100/111100/111100/111100/111110/111111"},
+    {"mode6_and_causal", {true, 6, any, any, {MaskRule::Kind::causal_top_left}, 3}, 4, 4, "1000/1100/1110/1111"},
+    // A window cuts the prefix on both sides.
+    {"mode6_and_window", {true, 6, any, any, {MaskRule::Kind::window, 2, 1}, 3}, 5, 5, "11000/11100/11100/01110/00111"},
+    // A packed problem cut between devices: modes 7 and 8 and the rest of the cut sequence.
+    {"mode7_cut", {true, 7, 6, -2, {}, 0, true}, 2, 6, "111000/111100"},
+    {"mode7_rest", {true, 3, any, any, {}}, 2, 6, "111110/111111"},
+    {"mode7_other", {true, 7, 6, -2, {}, 0, false}, 3, 3, "100/110/111"},
+    {"mode8_cut", {true, 8, 4, 1, {}, 0, true}, 3, 4, "1110/1111/1111"},
+    {"mode8_other", {true, 8, 4, 1, {}, 0, false}, 5, 4, "1000/1100/1110/1111/1111"},
+    {"mode5_is_the_mask_alone", {true, 5, 0, 0, {}, 1}, 2, 3, "111/111"},
     {"rule_and_mode_meet", {true, 0, 1, any, {MaskRule::Kind::causal_top_left}}, 4, 4, "1000/1100/0110/0011"},
     {"window_of_another_corner",
      {true, 2, any, any, {MaskRule::Kind::window, 3, -1}},
@@ -238,20 +319,20 @@ const Written tables[] = {
 
 class WrittenOut : public ::testing::TestWithParam<Written> {};
 
-TEST_P(WrittenOut, BothPredicatesAgreeWithTheTable) {
+TEST_P(WrittenOut, BandAndPredicateAgreeWithTheTable) {
     const Written& table = GetParam();
     const Masked m(table.S1, table.S2, table.rule);
     std::string by_band;
-    std::string by_reference;
+    std::string by_predicate;
     for (std::int64_t i = 0; i < table.S1; ++i) {
-        if (i > 0) by_band += '/', by_reference += '/';
+        if (i > 0) by_band += '/', by_predicate += '/';
         for (std::int64_t j = 0; j < table.S2; ++j) {
-            by_band += in_band(m.problem.band, i, j) ? '1' : '0';
-            by_reference += m.expected(i, j) ? '1' : '0';
+            by_band += in_band(m.band, i, j) ? '1' : '0';
+            by_predicate += m.expected(i, j) ? '1' : '0';
         }
     }
     EXPECT_EQ(by_band, table.rows);
-    EXPECT_EQ(by_reference, table.rows);
+    EXPECT_EQ(by_predicate, table.rows);
 }
 
 INSTANTIATE_TEST_SUITE_P(Tables, WrittenOut, ::testing::ValuesIn(tables),
@@ -260,17 +341,20 @@ INSTANTIATE_TEST_SUITE_P(Tables, WrittenOut, ::testing::ValuesIn(tables),
 TEST(Band, LargeBandOfTheFigure) {
     // S1 13, S2 16, pre 6, next 4: row 0 sees 0 … 7, row 12 sees 9 … 15.
     const Masked m(13, 16, {true, 4, 6, 4, {}});
-    EXPECT_EQ(visible_columns(m.problem.band, 0, 16).begin, 0);
-    EXPECT_EQ(visible_columns(m.problem.band, 0, 16).end, 8);
-    EXPECT_EQ(visible_columns(m.problem.band, 12, 16).begin, 9);
-    EXPECT_EQ(visible_columns(m.problem.band, 12, 16).end, 16);
+    EXPECT_EQ(visible_columns(m.band, 0, 16).begin, 0);
+    EXPECT_EQ(visible_columns(m.band, 0, 16).end, 8);
+    EXPECT_EQ(visible_columns(m.band, 12, 16).begin, 9);
+    EXPECT_EQ(visible_columns(m.band, 12, 16).end, 16);
 }
 
 TEST(Band, CountsPairsOfLongProblems) {
     const std::int64_t S = std::int64_t{1} << 20;
     const double n = static_cast<double>(S);
     EXPECT_EQ(visible_pairs(make_band({}, false, S, S), S, S), n * n);
-    EXPECT_EQ(visible_pairs(make_band(stated({true, 2, any, any, {}}), true, S, S), S, S), n * (n + 1) / 2);
+    EXPECT_EQ(visible_pairs(band_of({true, 2, any, any, {}}, S, S), S, S), n * (n + 1) / 2);
+    // A prefix of half adds the triangle above the diagonal of the first half.
+    EXPECT_EQ(visible_pairs(band_of({true, 6, any, any, {}, S / 2}, S, S), S, S),
+              n * (n + 1) / 2 + (n / 2) * (n / 2 - 1) / 2);
 }
 
 // ---- words ---------------------------------------------------------------------------------------------------------
@@ -285,7 +369,7 @@ class Fill : public ::testing::TestWithParam<Bytes> {};
 // Tiles of every width around a granule, at every start, with bands and mask values of all kinds.
 TEST_P(Fill, WordsAreThePredicate) {
     const Bytes strides = GetParam();
-    const std::int64_t S1 = 7, S2 = 75, B = 2, N1 = 3;
+    const std::int64_t S1 = 7, S2 = 75;
     std::vector<std::uint8_t> bytes(6000);
     std::uint32_t state = 12345;
     for (std::uint8_t& byte : bytes) {
@@ -294,12 +378,13 @@ TEST_P(Fill, WordsAreThePredicate) {
         const std::uint8_t kinds[] = {0, 0, 0, 0, 1, 0x80, 0xFF, 0x7F};
         byte = kinds[state >> 29];
     }
-    const Band bands[] = {{-82, 82}, {-82, 0}, {-82, 33}, {-2, 40}, {20, 60}, {5, 4}, {60, 82}};
+    const Band bands[] = {{-82, 82, 0, 82}, {-82, 0, 0, 0},  {-82, 33, 0, 33}, {-2, 40, 0, 40},  {20, 60, 0, 60},
+                          {5, 4, 0, 4},     {60, 82, 0, 82}, {-82, 3, 35, 82}, {-3, 10, 50, 44}, {12, 5, 33, 82}};
     for (const Band& band : bands) {
         for (const bool with_mask : {false, true}) {
             Problem problem;
-            problem.B = B;
-            problem.N1 = N1;
+            problem.B = 2;
+            problem.N1 = 3;
             problem.S1 = S1;
             problem.S2 = S2;
             problem.band = band;
@@ -307,9 +392,15 @@ TEST_P(Fill, WordsAreThePredicate) {
                 // A negative stride starts from the far end.
                 const std::int64_t origin = (strides.stride_i < 0 ? -strides.stride_i * (S1 - 1) : 0) +
                                             (strides.stride_j < 0 ? -strides.stride_j * (S2 - 1) : 0);
-                problem.mask = {bytes.data() + origin, true, strides.stride_b, strides.stride_n, strides.stride_i,
-                                strides.stride_j};
+                problem.mask.data = bytes.data() + origin;
+                problem.mask.present = true;
+                problem.mask.stride_b = strides.stride_b;
+                problem.mask.stride_n = strides.stride_n;
+                problem.mask.stride_i = strides.stride_i;
+                problem.mask.stride_j = strides.stride_j;
             }
+            const std::int64_t b = 1, n = 2;
+            const Batch batch = problem.batch(b);
             for (std::int64_t c0 = 0; c0 < S2; c0 += 5) {
                 for (const std::int64_t width : {1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 70}) {
                     const std::int64_t c1 = std::min(S2, c0 + width);
@@ -317,8 +408,7 @@ TEST_P(Fill, WordsAreThePredicate) {
                     const Range columns{c0, c1};
                     constexpr std::int64_t row_words = 7;
                     std::vector<std::uint16_t> bits(5 * row_words + 1, 0xBEEF);
-                    const std::int64_t b = 1, n = 2;
-                    const TileClass got = fill_tile(problem, b, n, rows, columns, bits.data(), row_words);
+                    const TileClass got = fill_tile(batch, n, rows, columns, bits.data(), row_words);
                     std::int64_t seen = 0;
                     for (std::int64_t i = rows.begin; i < rows.end; ++i) {
                         for (std::int64_t c = 0; c < row_words * granule; ++c) {
@@ -362,13 +452,16 @@ TEST(FillTile, ReadsNothingBehindTheTile) {
     void* const pages = mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(pages, MAP_FAILED);
     ASSERT_EQ(mprotect(static_cast<std::uint8_t*>(pages) + page, page, PROT_NONE), 0);
-    Problem problem;
-    problem.S1 = 3;
-    problem.S2 = 21;
-    problem.band = {-24, 24};
-    problem.mask = {static_cast<std::uint8_t*>(pages) + page - 3 * 21, true, 0, 0, 21, 1};
+    Batch batch;
+    batch.S1 = 3;
+    batch.S2 = 21;
+    batch.band = {-24, 24, 0, 24};
+    batch.mask.data = static_cast<std::uint8_t*>(pages) + page - 3 * 21;
+    batch.mask.present = true;
+    batch.mask.stride_i = 21;
+    batch.mask.stride_j = 1;
     std::vector<std::uint16_t> bits(3 * 2);
-    EXPECT_EQ(fill_tile(problem, 0, 0, {0, 3}, {0, 21}, bits.data(), 2), TileClass::full);
+    EXPECT_EQ(fill_tile(batch, 0, {0, 3}, {0, 21}, bits.data(), 2), TileClass::full);
     EXPECT_EQ(bits, (std::vector<std::uint16_t>{0xFFFF, 0x1F, 0xFFFF, 0x1F, 0xFFFF, 0x1F}));
     munmap(pages, 2 * page);
 }

@@ -80,6 +80,41 @@ TEST(Measure, budget) {
     EXPECT_FALSE(within_budget(ours, Error{}, nothing, {DType::f32, 100, 1e-10}));
 }
 
+TEST(Measure, floors) {
+    // All ones: rms 1. u·Dv·1·1 / keep_prob, times scale (2) or the distance, 4·√(longest sum).
+    Problem problem;
+    problem.dtype = DType::f32;
+    problem.extents = {3, 2, 2, 5, 7, 11, 13, 0, 0, 0};
+    problem.params.scale = -2.0;
+    problem.params.keep_prob = 0.5;
+    problem.query = tensor({1.0, 1.0});
+    problem.key = tensor({3.0, 3.0});
+    problem.value = tensor({1.0});
+    problem.dy = tensor({1.0});
+    problem.pse = tensor({1.0, 1.0});
+    const double sum = 7 + 11 + 13;
+    EXPECT_EQ(longest_sum_of(problem), 31);
+    const double scores = 0x1p-24 * 13 / 0.5;
+    EXPECT_DOUBLE_EQ(gradient_floor(problem, "dq"), 4.0 * scores * 6.0 * std::sqrt(sum));
+    EXPECT_DOUBLE_EQ(gradient_floor(problem, "dk"), 4.0 * scores * 2.0 * std::sqrt(sum));
+    EXPECT_EQ(gradient_floor(problem, "dv"), 0.0);
+    EXPECT_EQ(gradient_floor(problem, "attention_out"), 0.0);
+    EXPECT_DOUBLE_EQ(gradient_floor(problem, "dsink"), 4.0 * scores * std::sqrt(sum)) << "B·S1 = 15 is less";
+    // pse of two elements stands for 3·2·5·7 pairs.
+    EXPECT_EQ(longest_sum_of(problem, "dpse"), 105);
+    EXPECT_DOUBLE_EQ(gradient_floor(problem, "dpse"), 4.0 * scores * 2.0 * std::sqrt(105.0));
+    problem.params.pse_type = 0;
+    EXPECT_DOUBLE_EQ(gradient_floor(problem, "dpse"), 4.0 * scores * std::sqrt(105.0));
+    problem.params.pse_type = 2;
+    problem.params.q_start_idx = 2;
+    EXPECT_DOUBLE_EQ(gradient_floor(problem, "dpse"), 4.0 * scores * 9.0 * std::sqrt(105.0));
+    problem.params.pse_type = 3;
+    EXPECT_DOUBLE_EQ(gradient_floor(problem, "dpse"), 4.0 * scores * 3.0 * std::sqrt(105.0));
+    // 8-bit data are worth their factor.
+    problem.d_scale_k = tensor({0.25});
+    EXPECT_DOUBLE_EQ(gradient_floor(problem, "dq"), 4.0 * scores * 1.5 * std::sqrt(sum));
+}
+
 TEST(Measure, closeness_is_the_operators_rule) {
     const Closeness close = closeness(tensor({1.0299, 1.0301, 0.02, 0.0201}), tensor({1.0, 1.0, 0.0, 0.0}), 1e-2, 2e-2);
     EXPECT_EQ(close.beyond, 2);

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstddef>
 #include <limits>
 
 #include "command.h"
@@ -48,6 +50,8 @@ TEST(Safetensors, round_trip_of_every_dtype) {
     // Narrow before wide, odd counts: the writer must reorder to keep elements aligned.
     written.push_back(counted("u8", DType::u8, {3}));
     written.push_back(counted("bool", DType::boolean, {1, 5}));
+    written.push_back(counted("e4m3", DType::f8e4m3, {5}));
+    written.push_back(counted("e5m2", DType::f8e5m2, {1, 3}));
     written.push_back(counted("f16", DType::f16, {7}));
     written.push_back(counted("bf16", DType::bf16, {3, 3}));
     written.push_back(counted("f32", DType::f32, {5, 1, 1}));
@@ -82,6 +86,32 @@ TEST(Safetensors, bits_survive) {
     file.load(got);
     EXPECT_EQ(std::string(reinterpret_cast<const char*>(got.data()), got.bytes()),
               std::string(reinterpret_cast<const char*>(tensor.data()), tensor.bytes()));
+}
+
+TEST(Safetensors, all_patterns_of_8_bits_survive) {
+    const Scratch scratch;
+    HostTensor e4m3("query", DType::f8e4m3, {256}), e5m2("key", DType::f8e5m2, {4, 64});
+    for (HostTensor* tensor : {&e4m3, &e5m2}) {
+        tensor->allocate();
+        for (int bits = 0; bits < 256; ++bits) tensor->data()[bits] = static_cast<std::byte>(bits);
+    }
+    write_safetensors(scratch.path("x"), {&e4m3, &e5m2});
+    const SafetensorsFile file(scratch.path("x"));
+    EXPECT_EQ(file.entries().at("query").dtype_name, "F8_E4M3");
+    EXPECT_EQ(file.entries().at("key").dtype_name, "F8_E5M2");
+    for (const HostTensor* wanted : {&e4m3, &e5m2}) {
+        HostTensor got = file.describe(wanted->name());
+        ASSERT_EQ(got.dtype(), wanted->dtype());
+        file.load(got);
+        for (int bits = 0; bits < 256; ++bits) EXPECT_EQ(got.data()[bits], static_cast<std::byte>(bits));
+    }
+    // What the bytes mean, by the types' definitions: 448, NaN and 2^-9; 57344, infinity and 2^-16.
+    EXPECT_EQ(e4m3.load(0x7E), 448.0);
+    EXPECT_TRUE(std::isnan(e4m3.load(0xFF)));
+    EXPECT_EQ(e4m3.load(0x81), -0x1p-9);
+    EXPECT_EQ(e5m2.load(0x7B), 57344.0);
+    EXPECT_EQ(e5m2.load(0xFC), -std::numeric_limits<double>::infinity());
+    EXPECT_EQ(e5m2.load(0x01), 0x1p-16);
 }
 
 TEST(Safetensors, header_of_another_writer_is_read) {
@@ -144,7 +174,7 @@ std::vector<Hostile> hostile_files() {
         {"shape_absent", one(R"({"dtype":"F32","data_offsets":[0,8]})"), "FILE: \"t\": shape is absent, must be given"},
         {"offsets_absent", one(R"({"dtype":"F32","shape":[2]})"), "FILE: \"t\": data_offsets is absent, must be given"},
         {"dtype_unknown", one(R"({"dtype":"F31","shape":[2],"data_offsets":[0,8]})"),
-         "FILE: \"t\": dtype is \"F31\", must be F64, F32, BF16, F16, BOOL or U8"},
+         "FILE: \"t\": dtype is \"F31\", must be F64, F32, BF16, F16, F8_E4M3, F8_E5M2, BOOL or U8"},
         {"dtype_is_a_number", one(R"({"dtype":32,"shape":[2],"data_offsets":[0,8]})"),
          "FILE: \"t\": dtype is 32, must be"},
         {"shape_is_text", one(R"({"dtype":"F32","shape":"2","data_offsets":[0,8]})"),

@@ -68,6 +68,33 @@ TEST(Suite, standard_has_its_rows) {
     }
 }
 
+TEST(Suite, features_has_its_rows) {
+    // The rows whose shares are promised, by name and by what makes them what they are.
+    struct Wanted {
+        const char* name;
+        const char* shape;
+        bool (*is_right)(const ProblemOptions& problem);
+    };
+    const Wanted wanted[] = {
+        {"band_1024", "1,1,65536,64", [](const ProblemOptions& p) { return p.window == "1023,0"; }},
+        {"packed_64", "64,8,16..2048,128",
+         [](const ProblemOptions& p) { return p.layout == "TND" && !p.causal.empty() && p.seed == 0; }},
+        {"mla_192_128", "1,8,4096,192:128", [](const ProblemOptions& p) { return !p.causal.empty(); }},
+        {"small_16", "1024,32,16,64", [](const ProblemOptions& p) { return p.causal.empty(); }},
+        {"bias_dbias", "1,8,4096,128", [](const ProblemOptions& p) { return p.bias == "1NSS" && p.dbias; }},
+        {"dropout", "1,8,4096,128", [](const ProblemOptions& p) { return p.keep_prob < 1.0 && !p.drop_mask; }},
+        {"fp8", "1,8,4096,128", [](const ProblemOptions& p) { return p.dtype == "f8e4m3"; }},
+    };
+    const auto rows = read_suite("features");
+    ASSERT_EQ(rows.size(), std::size(wanted));
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+        EXPECT_EQ(rows[row].name, wanted[row].name);
+        EXPECT_EQ(rows[row].problem.shape, wanted[row].shape);
+        EXPECT_TRUE(wanted[row].is_right(rows[row].problem)) << rows[row].name;
+        EXPECT_EQ(rows[row].problem.dtype, rows[row].name == "fp8" ? "f8e4m3" : "bf16");
+    }
+}
+
 TEST(Suite, only) {
     const auto rows = parse_suite("a --shape 1,1,1,1\nb --shape 1,1,1,1\nc --shape 1,1,1,1", "s.txt");
     EXPECT_EQ(select_rows(rows, {}).size(), 3U);

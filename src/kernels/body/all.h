@@ -5,6 +5,8 @@
 #include "kernels/body/product.h"
 #include "kernels/body/pack.h"
 #include "kernels/body/softmax.h"
+#include "kernels/body/dropout.h"
+#include "kernels/body/quantise.h"
 #include "kernels/body/store.h"
 #include "kernels/body/peak.h"
 #include "kernels/body/table.h"

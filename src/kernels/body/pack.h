@@ -31,6 +31,15 @@ struct FromBf16 {
     using Source = std::uint16_t;
     static F::V load(const Source* p) { return F32::load_bf16(p); }
 };
+struct F32ToF64 {
+    using F = F64;
+    using Source = float;
+    static F::V load(const Source* p) {
+        double wide[F::lanes];
+        for (int i = 0; i < F::lanes; ++i) wide[i] = static_cast<double>(p[i]);
+        return F64::load(wide);
+    }
+};
 struct FromF64 {
     using F = F64;
     using Source = double;
@@ -66,8 +75,47 @@ std::uint8_t convert_row(const void* row, typename From::F::Scalar* dst, std::in
 }
 
 inline std::int64_t element_bytes(Element element) {
-    return element == Element::f64 ? 8 : element == Element::f32 ? 4 : 2;
+    switch (element) {
+        case Element::f64: return 8;
+        case Element::f32: return 4;
+        case Element::f8e4m3:
+        case Element::f8e5m2: return 1;
+        default: return 2;
+    }
 }
+
+/// The value of an 8-bit float: its bits moved to where f32 has them, times the power of two between the biases. Inf
+/// and NaN (exponent all ones; for E4M3 only 1111.111) are put in by hand.
+template <int Fraction, int Bias, bool HasInf>
+inline float f8_value(std::uint8_t bits) {
+    const std::uint32_t magnitude = bits & 0x7FU;
+    const std::uint32_t shifted = magnitude << (23 - Fraction);
+    float value;
+    std::memcpy(&value, &shifted, sizeof value);
+    std::uint32_t scale_bits = static_cast<std::uint32_t>(254 - Bias) << 23;  // 2^(127 − Bias), also for subnormals
+    float scale;
+    std::memcpy(&scale, &scale_bits, sizeof scale);
+    value *= scale;
+    std::uint32_t word;
+    std::memcpy(&word, &value, sizeof word);
+    if (HasInf ? magnitude >= 0x7CU : magnitude == 0x7FU) word = magnitude == 0x7CU ? 0x7F800000U : 0x7FC00000U;
+    word |= static_cast<std::uint32_t>(bits & 0x80U) << 24;
+    std::memcpy(&value, &word, sizeof value);
+    return value;
+}
+
+template <int Fraction, int Bias, bool HasInf>
+struct FromF8 {
+    using F = F32;
+    using Source = std::uint8_t;
+    static F::V load(const Source* p) {
+        float wide[F::lanes];
+        for (int i = 0; i < F::lanes; ++i) wide[i] = f8_value<Fraction, Bias, HasInf>(p[i]);
+        return F32::load(wide);
+    }
+};
+using FromE4m3 = FromF8<3, 7, false>;
+using FromE5m2 = FromF8<2, 15, true>;
 
 /// The longest row (head_dim ≤ 768).
 constexpr std::int64_t longest_row = 768;
@@ -92,14 +140,22 @@ inline std::uint8_t convert_row_from<F32>(const void* row, Element element, floa
     switch (element) {
         case Element::bf16: return convert_row<FromBf16>(row, dst, columns, ld, sign);
         case Element::f16: return convert_row<FromF16>(row, dst, columns, ld, sign);
+        case Element::f8e4m3: return convert_row<FromE4m3>(row, dst, columns, ld, sign);
+        case Element::f8e5m2: return convert_row<FromE5m2>(row, dst, columns, ld, sign);
         default: return convert_row<FromF32>(row, dst, columns, ld, sign);
     }
 }
 
 template <>
-inline std::uint8_t convert_row_from<F64>(const void* row, Element /*f64 is the only source*/, double* dst,
-                                          std::int64_t columns, std::int64_t ld, F64::V sign) {
+inline std::uint8_t convert_row_from<F64>(const void* row, Element element, double* dst, std::int64_t columns,
+                                          std::int64_t ld, F64::V sign) {
+    if (element == Element::f32) return convert_row<F32ToF64>(row, dst, columns, ld, sign);  // a bias
     return convert_row<FromF64>(row, dst, columns, ld, sign);
+}
+
+inline void note_nonfinite(const LoadArgs& args, std::int64_t row, std::uint8_t bad) {
+    if (args.nonfinite == nullptr) return;
+    args.nonfinite[row] = args.merge ? static_cast<std::uint8_t>(args.nonfinite[row] | bad) : bad;
 }
 
 template <class F>
@@ -107,15 +163,17 @@ void load_rows(const LoadArgs& args) {
     alignas(64) char buffer[longest_row * 8];
     auto* dst = static_cast<typename F::Scalar*>(args.dst);
     const std::int64_t bytes = element_bytes(args.element);
-    const typename F::V sign = F::set1(args.negate ? -1 : 1);
+    using Scalar = typename F::Scalar;
     for (std::int64_t r = 0; r < args.rows; ++r, dst += args.ld) {
         const char* src = static_cast<const char*>(args.src) + r * args.row_stride * bytes;
         const void* row = contiguous_row(src, args.column_stride, args.columns, bytes, buffer);
-        const std::uint8_t bad = convert_row_from<F>(row, args.element, dst, args.columns, args.ld, sign);
-        if (args.nonfinite != nullptr) args.nonfinite[r] = bad;
+        const Scalar factor = static_cast<Scalar>(args.factor) *
+                              (args.row_factor == nullptr ? 1 : static_cast<Scalar>(args.row_factor[r]));
+        const std::uint8_t bad = convert_row_from<F>(row, args.element, dst, args.columns, args.width, F::set1(factor));
+        note_nonfinite(args, r, bad);
     }
     for (std::int64_t r = args.rows; r < args.padded_rows; ++r, dst += args.ld) {
-        std::memset(dst, 0, static_cast<std::size_t>(args.ld) * sizeof *dst);
+        std::memset(dst, 0, static_cast<std::size_t>(args.width) * sizeof *dst);
     }
 }
 
@@ -123,12 +181,12 @@ void load_rows(const LoadArgs& args) {
 inline void load_rows_bf16(const LoadArgs& args) {
     alignas(64) char buffer[longest_row * 8];
     auto* dst = static_cast<std::uint16_t*>(args.dst);
-    const std::uint16_t sign = args.negate ? 0x8000 : 0;
+    const std::uint16_t sign = args.factor < 0 ? 0x8000 : 0;
     for (std::int64_t r = 0; r < args.rows; ++r, dst += args.ld) {
         const char* src = static_cast<const char*>(args.src) + r * args.row_stride * 2;
         const auto* row = static_cast<const char*>(contiguous_row(src, args.column_stride, args.columns, 2, buffer));
         std::memcpy(dst, row, static_cast<std::size_t>(args.columns) * 2);
-        std::memset(dst + args.columns, 0, static_cast<std::size_t>(args.ld - args.columns) * 2);
+        std::memset(dst + args.columns, 0, static_cast<std::size_t>(args.width - args.columns) * 2);
         if (sign != 0) {
             for (std::int64_t c = 0; c < args.columns; ++c) dst[c] = static_cast<std::uint16_t>(dst[c] ^ sign);
         }
@@ -137,10 +195,12 @@ inline void load_rows_bf16(const LoadArgs& args) {
             for (std::int64_t c = 0; c < args.columns; ++c) {
                 bad = static_cast<std::uint16_t>(bad | ((dst[c] & 0x7F80) == 0x7F80 ? 1 : 0));
             }
-            args.nonfinite[r] = static_cast<std::uint8_t>(bad);
+            note_nonfinite(args, r, static_cast<std::uint8_t>(bad));
         }
     }
-    std::memset(dst, 0, static_cast<std::size_t>((args.padded_rows - args.rows) * args.ld) * 2);
+    for (std::int64_t r = args.rows; r < args.padded_rows; ++r, dst += args.ld) {
+        std::memset(dst, 0, static_cast<std::size_t>(args.width) * 2);
+    }
 }
 
 /// A transpose of words. Blocks of the ISA's transpose size; rows and steps are padded so that blocks never end early.

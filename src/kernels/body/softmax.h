@@ -8,11 +8,14 @@
 //   p_j = exp(x_j − m')        l' = l·exp(m − m') + Σ p_j        rescale = exp(m − m') for the accumulated output
 //
 //   Two sweeps over the row: the maximum of s (scale ≥ 0, so it commutes), then the rest. A row that has seen nothing
-//   keeps m = −inf, l = 0; exp(−inf − m') is 0, so its first visible tile starts it.
+//   keeps m = −inf, l = 0; exp(−inf − m') is 0, so its first visible tile starts it. A problem with terms (terms.h)
+//   writes x over s in the first sweep and goes on from there with scale 1.
 //
 // Backward, statistics given:
 //
 //   p = exp(x − max) · (1/sum)         ds = p · (dp − delta)          0 where not visible, whatever s and dp hold there
+//
+//   With terms: dp of what dropout keeps, over keep_prob; ds times cap'; p becomes R, and dx is ds before cap'.
 //
 //   bf16 writes each value in the two orders the next products need:
 //
@@ -31,6 +34,8 @@ template <class F>
 inline typename F::M visible_lanes(const std::uint16_t* row_bits, std::int64_t c) {
     return F::mask_bits(static_cast<std::uint32_t>(row_bits[c / 16]) >> (c % 16));
 }
+
+#include "kernels/body/terms.h"
 
 template <class F>
 inline typename F::V minus_infinity() {
@@ -75,13 +80,13 @@ inline bool sees_any(const std::uint16_t* bits, Span columns) {
 
 /// How P leaves the forward pass: `Target::store(p, vector)` writes F::lanes elements. Rows go in groups of 16, so that
 /// the running statistics are updated in vectors and no row waits for its own maximum.
-template <class F, class Target>
-void softmax_forward(const SoftmaxForwardArgs& args) {
+template <class F, class Target, bool Terms>
+void softmax_forward_pass(const SoftmaxForwardArgs& args) {
     using V = typename F::V;
     using Scalar = typename F::Scalar;
     using Element = typename Target::Element;
     constexpr std::int64_t group = 16;
-    const auto scale = static_cast<Scalar>(args.scale);
+    const auto scale = Terms ? Scalar{1} : static_cast<Scalar>(args.scale);
     auto* row_max = static_cast<Scalar*>(args.row_max);
     auto* row_sum = static_cast<Scalar*>(args.row_sum);
     auto* row_rescale = static_cast<Scalar*>(args.row_rescale);
@@ -97,11 +102,18 @@ void softmax_forward(const SoftmaxForwardArgs& args) {
             const std::int64_t r = first + i;
             const std::uint16_t* bits = args.visible == nullptr ? nullptr : args.visible + r * args.row_words;
             const Span columns = row_columns(args.column_span, r, args.columns);
-            const auto* s = static_cast<const Scalar*>(args.s) + r * args.lds;
+            auto* s = static_cast<Scalar*>(args.s) + r * args.lds;
             old_max[i] = row_max[r];
             new_max[i] = old_max[i];
             seen[i] = sees_any(bits, columns);
             if (!seen[i]) continue;
+            if constexpr (Terms) {
+                const RowTerms<F> terms(args.terms, args.scale, r, args.row_words);
+                for (std::int64_t c = columns.begin; c < columns.end; c += F::lanes) {
+                    V slope;
+                    F::store(s + c, terms.score(F::load(s + c), c, slope));
+                }
+            }
             const Scalar tile_max = largest_score<F>(s, bits, columns) * scale;
             new_max[i] = old_max[i] > tile_max ? old_max[i] : tile_max;
             drop[i] = new_max[i] == old_max[i] ? 0 : old_max[i] - new_max[i];
@@ -124,7 +136,15 @@ void softmax_forward(const SoftmaxForwardArgs& args) {
                 const V x = F::mul(F::load(s + c), F::set1(scale));
                 const V weight = exp_vector<F, Above::never>(F::sub(x, max), lanes);
                 sum = F::add(sum, weight);
-                Target::store(p + c, weight);
+                if constexpr (Terms) {
+                    const V kept =
+                        args.terms.keep == nullptr
+                            ? weight
+                            : F::blend(visible_lanes<F>(args.terms.keep + r * args.row_words, c), weight, F::zero());
+                    Target::store(p + c, kept);
+                } else {
+                    Target::store(p + c, weight);
+                }
             }
             for (std::int64_t c = columns.end; c < args.columns; c += F::lanes) Target::store(p + c, F::zero());
             sums[i] = F::sum(sum);
@@ -140,6 +160,15 @@ void softmax_forward(const SoftmaxForwardArgs& args) {
             row_rescale[first + i] = rescale[i];
             row_sum[first + i] = row_sum[first + i] * rescale[i] + sums[i];
         }
+    }
+}
+
+template <class F, class Target>
+void softmax_forward(const SoftmaxForwardArgs& args) {
+    if (args.terms.any()) {
+        softmax_forward_pass<F, Target, true>(args);
+    } else {
+        softmax_forward_pass<F, Target, false>(args);
     }
 }
 
@@ -171,9 +200,23 @@ inline void gradient_of_scores(typename F::V s, typename F::V dp, typename F::V 
     ds = F::mul_keep(lanes, p, F::sub(dp, row.delta));
 }
 
-/// P over s and dS over dp, in place (f32, f64).
+/// The same with terms: p is R, dx the gradient of x, ds that of scale·s.
 template <class F>
-void softmax_backward(const SoftmaxBackwardArgs& args) {
+inline void gradient_with_terms(typename F::V s, typename F::V dp, const RowTerms<F>& terms, std::int64_t c,
+                                const RowStatistics<F>& row, typename F::M lanes, typename F::V& p, typename F::V& ds,
+                                typename F::V& dx) {
+    using V = typename F::V;
+    V slope;
+    const V x = terms.score(s, c, slope);
+    const V weight = F::mul_keep(lanes, exp_vector<F, Above::possible>(F::sub(x, row.max), lanes), row.inverse);
+    p = terms.dropped(weight, c);
+    dx = F::mul_keep(lanes, weight, F::sub(terms.dropped(dp, c), row.delta));
+    ds = terms.capped ? F::mul_keep(lanes, dx, slope) : dx;
+}
+
+/// P over s and dS over dp, in place (f32, f64).
+template <class F, bool Terms>
+void softmax_backward_pass(const SoftmaxBackwardArgs& args) {
     using V = typename F::V;
     using Scalar = typename F::Scalar;
     const V scale = F::set1(static_cast<Scalar>(args.scale));
@@ -183,19 +226,39 @@ void softmax_backward(const SoftmaxBackwardArgs& args) {
         const std::uint16_t* bits = args.visible == nullptr ? nullptr : args.visible + r * args.row_words;
         const Span columns = row_columns(args.column_span, r, args.columns);
         const RowStatistics<F> row(args, r);
+        [[maybe_unused]] const RowTerms<F> terms(args.terms, args.scale, r, args.row_words);
+        [[maybe_unused]] Scalar* dx_row = args.dx == nullptr ? nullptr : static_cast<Scalar*>(args.dx) + r * args.lds;
         for (std::int64_t c = 0; c < args.columns; c += F::lanes) {
             if (c < columns.begin || c >= columns.end) {
                 F::store(s + c, F::zero());
                 F::store(dp + c, F::zero());
+                if constexpr (Terms) {
+                    if (dx_row != nullptr) F::store(dx_row + c, F::zero());
+                }
                 continue;
             }
             V p;
             V ds;
             const typename F::M lanes = bits == nullptr ? F::mask_all() : visible_lanes<F>(bits, c);
-            gradient_of_scores<F>(F::load(s + c), F::load(dp + c), scale, row, lanes, p, ds);
+            if constexpr (Terms) {
+                V dx;
+                gradient_with_terms<F>(F::load(s + c), F::load(dp + c), terms, c, row, lanes, p, ds, dx);
+                if (dx_row != nullptr) F::store(dx_row + c, dx);
+            } else {
+                gradient_of_scores<F>(F::load(s + c), F::load(dp + c), scale, row, lanes, p, ds);
+            }
             F::store(s + c, p);
             F::store(dp + c, ds);
         }
+    }
+}
+
+template <class F>
+void softmax_backward(const SoftmaxBackwardArgs& args) {
+    if (args.terms.any() || args.dx != nullptr) {
+        softmax_backward_pass<F, true>(args);
+    } else {
+        softmax_backward_pass<F, false>(args);
     }
 }
 

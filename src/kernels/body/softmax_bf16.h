@@ -13,8 +13,8 @@ struct ToBf16 {
     static void store(Element* p, F32::V x) { B::store_row(p, x); }
 };
 
-template <class B>
-void softmax_backward_bf16(const SoftmaxBackwardArgs& args) {
+template <class B, bool Terms>
+void softmax_backward_bf16_pass(const SoftmaxBackwardArgs& args) {
     using F = F32;
     using V = F::V;
     const V scale = F::set1(static_cast<float>(args.scale));
@@ -34,19 +34,36 @@ void softmax_backward_bf16(const SoftmaxBackwardArgs& args) {
         const Span columns = span_union(args.column_span, static_cast<int>(r), paired ? 2 : 1, Span{0, args.columns});
         const RowStatistics<F> row0(args, r);
         const RowStatistics<F> row1(args, odd);
+        [[maybe_unused]] const RowTerms<F> terms0(args.terms, args.scale, r, args.row_words);
+        [[maybe_unused]] const RowTerms<F> terms1(args.terms, args.scale, odd, args.row_words);
+        [[maybe_unused]] float* dx0 = args.dx == nullptr ? nullptr : static_cast<float*>(args.dx) + r * args.lds;
+        [[maybe_unused]] float* dx1 = args.dx == nullptr ? nullptr : static_cast<float*>(args.dx) + odd * args.lds;
         for (std::int64_t c = 0; c < args.columns; c += F::lanes) {
             V p0 = F::zero();
             V p1 = F::zero();
             V d0 = F::zero();
             V d1 = F::zero();
+            [[maybe_unused]] V x0 = F::zero();
+            [[maybe_unused]] V x1 = F::zero();
             if (c >= columns.begin && c < columns.end) {
                 const F::M lanes0 = bits0 == nullptr ? F::mask_all() : visible_lanes<F>(bits0, c);
                 const F::M lanes1 = bits1 == nullptr ? F::mask_all() : visible_lanes<F>(bits1, c);
-                gradient_of_scores<F>(F::load(s0 + c), F::load(dp0 + c), scale, row0, lanes0, p0, d0);
-                gradient_of_scores<F>(F::load(s1 + c), F::load(dp1 + c), scale, row1, lanes1, p1, d1);
+                if constexpr (Terms) {
+                    gradient_with_terms<F>(F::load(s0 + c), F::load(dp0 + c), terms0, c, row0, lanes0, p0, d0, x0);
+                    gradient_with_terms<F>(F::load(s1 + c), F::load(dp1 + c), terms1, c, row1, lanes1, p1, d1, x1);
+                } else {
+                    gradient_of_scores<F>(F::load(s0 + c), F::load(dp0 + c), scale, row0, lanes0, p0, d0);
+                    gradient_of_scores<F>(F::load(s1 + c), F::load(dp1 + c), scale, row1, lanes1, p1, d1);
+                }
                 if (!paired) {
                     p1 = F::zero();
                     d1 = F::zero();
+                }
+            }
+            if constexpr (Terms) {
+                if (dx0 != nullptr) {
+                    F::store(dx0 + c, x0);
+                    F::store(dx1 + c, x1);
                 }
             }
             B::store_words(p_words + c, B::convert(p0, p1));
@@ -54,5 +71,14 @@ void softmax_backward_bf16(const SoftmaxBackwardArgs& args) {
             B::store_words(ds_words + c, ds);
             B::store_rows(ds_row0 + c, ds_row1 + c, ds);
         }
+    }
+}
+
+template <class B>
+void softmax_backward_bf16(const SoftmaxBackwardArgs& args) {
+    if (args.terms.any() || args.dx != nullptr) {
+        softmax_backward_bf16_pass<B, true>(args);
+    } else {
+        softmax_backward_bf16_pass<B, false>(args);
     }
 }

@@ -23,6 +23,16 @@ struct ToF64 {
     static void store(Target* p, F::V x) { F64::store(p, x); }
 };
 
+struct F64ToF32 {  // the gradient of an f32 bias
+    using F = F64;
+    using Target = float;
+    static void store(Target* p, F::V x) {
+        double wide[F::lanes];
+        F64::store(wide, x);
+        for (int i = 0; i < F::lanes; ++i) p[i] = static_cast<float>(wide[i]);
+    }
+};
+
 template <class To>
 void store_rows_to(const StoreArgs& args) {
     using F = typename To::F;
@@ -64,6 +74,7 @@ inline void store_rows<F32>(const StoreArgs& args) {
 
 template <>
 inline void store_rows<F64>(const StoreArgs& args) {
+    if (args.element == Element::f32) return store_rows_to<F64ToF32>(args);
     store_rows_to<ToF64>(args);
 }
 

@@ -23,6 +23,12 @@ constexpr ComputeKernels plain_kernels(const char* name) {
         row_dot<F>,
         store_rows<F>,
         rescale_rows<F>,
+        load_rows<F>,
+        slope_bias<F>,
+        slope_sum<F>,
+        add_tile<F>,
+        keep_words,
+        sizeof(typename F::Scalar) == 4 ? quantise : nullptr,
         peak<W, Chains, 2>,
         exp_array<F>,
     };

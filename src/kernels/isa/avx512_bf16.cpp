@@ -36,6 +36,12 @@ constexpr ComputeKernels bf16_kernels{
     row_dot<F32>,
     store_rows<F32>,
     rescale_rows<F32>,
+    load_rows<F32>,
+    slope_bias<F32>,
+    slope_sum<F32>,
+    add_tile<F32>,
+    keep_words,
+    quantise,
     peak<Bf16, 24, 4>,
     exp_array<F32>,
 };

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fascore: exact fused attention and its gradient on any CPU, for NumPy and PyTorch.
+
+    fascore.flash_attention_score, fascore.flash_attention_score_grad    the operator pair, on arrays of either kind
+    fascore.golden                                                       its float64 reference
+    fascore.torch                                                        differentiable attention for PyTorch
+    fascore.flash_attn, fascore.torch_npu                                the names other libraries use
+
+The last three need torch and are imported when asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from . import _core, golden
+from ._arrays import empty as _empty
+from ._operator import BackwardResult, ForwardResult, flash_attention_score, flash_attention_score_grad, plan
+from .errors import InvalidArgument
+from .pypto import flash_attention_score_grad_wrapper
+
+__version__ = _core.__version__
+
+__all__ = [
+    "BackwardResult",
+    "ForwardResult",
+    "InvalidArgument",
+    "dropout_keep",
+    "flash_attention_score",
+    "flash_attention_score_grad",
+    "flash_attention_score_grad_wrapper",
+    "golden",
+    "info",
+    "measure_peak",
+    "plan",
+]
+
+_NEED_TORCH = ("flash_attn", "torch", "torch_npu")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NEED_TORCH:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def info() -> dict[str, Any]:
+    """Instruction sets of this build, the one that is chosen and why, threads, environment variables."""
+    return _core.info()
+
+
+def measure_peak(isa: str = "") -> dict[str, float]:
+    """Peak of one core right now in GFLOP/s, by multiply-add kind (0 where there is none); takes about 0.3 s."""
+    return _core.measure_peak(isa)
+
+
+def dropout_keep(shape: tuple[int, ...], seed: int, offset: int = 0, keep_prob: float = 1.0) -> np.ndarray:
+    """The keep mask the operator draws from seed and offset for weights of `shape` (..., S1, S2), as bool."""
+    keep = _empty(None, shape, "bool")
+    if keep.size:
+        _core.dropout_keep(seed % (1 << 64), offset % (1 << 64), keep_prob, 0, keep.reshape(-1, shape[-1]))
+    return keep

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two custom operators every torch front end of fascore calls.
+
+    fascore::attention           12 tensors (3 needed) and the parameters  ->  attention_out, softmax_max, softmax_sum, lse
+    fascore::attention_backward  the same and dy, dlse, the results         ->  7 gradients, each empty when not wanted
+
+Both have fake implementations (shapes and strides without data), so torch.compile and torch.export see through them;
+attention is differentiable, attention_backward is not. Results of the forward that are asked for by nobody cost
+nothing: lse is empty unless `return_lse`.
+
+Sequence ends and the dropout state are tensors, not numbers, so that a compiled graph does not depend on their values:
+`rng` is int64 (seed, offset), and actual_seq_* may start with a 0 (`leading_zero`), as flash_attn's cu_seqlens do.
+
+In plain eager mode the dispatcher's detour (tens of microseconds through Python) is not taken: the same kernels are
+called through one torch.autograd.Function.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _core
+from ..errors import InvalidArgument
+
+FLT_MAX = float(torch.finfo(torch.float32).max)
+
+TENSORS = (
+    "query", "key", "value", "query_rope", "key_rope", "pse", "sink",  # these seven are differentiable
+    "atten_mask", "drop_mask", "actual_seq_qlen", "actual_seq_kvlen", "rng",
+)  # fmt: skip
+DIFFERENTIABLE = 7
+
+_PARAMETERS = (
+    "str layout='BNSD', SymInt head_num=0, float scale=1.0, int sparse_mode=0, int pre_tokens=2147483647, "
+    "int next_tokens=2147483647, int[]? prefix=None, str rule='none', SymInt left=-1, SymInt right=-1, "
+    "bool leading_zero=False, str softmax_layout='', int pse_type=1, SymInt q_start_idx=0, SymInt kv_start_idx=0, "
+    "float keep_prob=1.0, float softcap=0.0, int inner_precise=0, int copies=1"
+)
+DEFAULTS: dict[str, Any] = {
+    "layout": "BNSD",
+    "head_num": 0,
+    "scale": 1.0,
+    "sparse_mode": 0,
+    "pre_tokens": 2147483647,
+    "next_tokens": 2147483647,
+    "prefix": None,
+    "rule": "none",
+    "left": -1,
+    "right": -1,
+    "leading_zero": False,
+    "softmax_layout": "",
+    "pse_type": 1,
+    "q_start_idx": 0,
+    "kv_start_idx": 0,
+    "keep_prob": 1.0,
+    "softcap": 0.0,
+    "inner_precise": 0,
+    "copies": 1,
+}
+_INPUTS = (
+    "Tensor query, Tensor key, Tensor value, Tensor? query_rope, Tensor? key_rope, Tensor? pse, Tensor? sink, "
+    "Tensor? atten_mask, Tensor? drop_mask, Tensor? actual_seq_qlen, Tensor? actual_seq_kvlen, Tensor? rng"
+)
+
+torch.library.define(
+    "fascore::attention",
+    f"({_INPUTS}, *, {_PARAMETERS}, bool return_lse=False) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+torch.library.define(
+    "fascore::attention_backward",
+    f"(Tensor dy, Tensor? dlse, Tensor attention_out, Tensor softmax_max, Tensor softmax_sum, {_INPUTS}, "
+    f"bool[] want, *, {_PARAMETERS}) -> Tensor[]",
+)
+
+
+# --- sizes of the results, the same for real and fake tensors ------------------------------------------------------
+
+
+def _out_like(source: Tensor, layout: str, columns: Any) -> Tensor:
+    """Uninitialised, source's shape with `columns`; in layout BNSD stored as source is, heads inside rows or outside."""
+    if source.shape[-1] == columns and source.is_contiguous():
+        return torch.empty_like(source, memory_format=torch.contiguous_format)
+    shape = list(source.shape)
+    shape[-1] = columns
+    if layout == "BNSD" and len(shape) == 4 and source.stride(1) < source.stride(2):
+        shape[1], shape[2] = shape[2], shape[1]
+        return source.new_empty(shape).transpose(1, 2)
+    return source.new_empty(shape)
+
+
+def _allocate(query: Tensor, key: Tensor, value: Tensor, layout: str, head_num: Any, copies: int) -> tuple[Tensor, ...]:
+    rank = 4 if layout in ("BNSD", "BSND") else 3
+    if not query.dim() == key.dim() == value.dim() == rank:
+        for name, tensor in (("query", query), ("key", key), ("value", value)):
+            if tensor.dim() != rank:
+                raise InvalidArgument(f"{name}: {tensor.dim()} axes, must have {rank} in layout {layout}")
+    if rank == 4 or layout == "TND":
+        columns = value.shape[-1]
+        rows = query.shape[:-1]
+        if layout == "BSND":
+            rows = (rows[0], rows[2], rows[1])
+    else:
+        if head_num <= 0:
+            raise InvalidArgument(f"head_num: {head_num}, must be given in layout {layout}")
+        head_size = query.shape[2] // head_num
+        kv_heads = key.shape[2] // head_size if head_size > 0 else 0
+        columns = head_num * (value.shape[2] // kv_heads if kv_heads > 0 else head_size)
+        batch, length = (0, 1) if layout == "BSH" else (1, 0)
+        rows = (query.shape[batch], head_num, query.shape[length])
+    out = _out_like(query, layout, columns)
+    dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
+    statistics = rows if copies == 1 else (*rows, copies)
+    return out, query.new_empty(statistics, dtype=dtype), query.new_empty(statistics, dtype=dtype)
+
+
+# --- kernels ---------------------------------------------------------------------------------------------------------
+
+
+def _ends(ends: Tensor | None, leading_zero: bool, name: str) -> list[int]:
+    if ends is None:
+        return []
+    if ends.dtype not in (torch.int32, torch.int64) or ends.dim() != 1:
+        raise InvalidArgument(f"{name}: {ends.dtype} with {ends.dim()} axes, must be int32 or int64 with one")
+    values = ends.tolist()
+    if leading_zero:
+        if not values or values[0] != 0:
+            raise InvalidArgument(f"{name}: starts with {values[:1]}, must start with 0")
+        del values[0]
+    return values
+
+
+_remembered: dict[tuple[Any, ...], _core.Params] = {}
+_MOST_REMEMBERED = 1024
+
+
+def _params(ends_q: Tensor | None, ends_kv: Tensor | None, rng: Tensor | None, given: dict[str, Any]) -> _core.Params:
+    """The Params of a call; those without data of their own are remembered, for short calls."""
+    key = None
+    if ends_q is None and ends_kv is None and rng is None and given.get("prefix") is None:
+        key = (*given, *given.values())
+        known = _remembered.get(key)
+        if known is not None:
+            return known
+    fields = {**DEFAULTS, **given}
+    leading_zero = fields.pop("leading_zero")
+    del fields["copies"]
+    fields["prefix"] = list(fields["prefix"] or ())
+    if ends_q is not None or ends_kv is not None:
+        fields["actual_seq_qlen"] = _ends(ends_q, leading_zero, "actual_seq_qlen")
+        fields["actual_seq_kvlen"] = _ends(ends_kv, leading_zero, "actual_seq_kvlen")
+    if rng is not None:
+        seed, offset = rng.tolist()
+        fields["seed"], fields["offset"] = seed % (1 << 64), offset % (1 << 64)
+    params = _core.Params(**fields)
+    if key is not None:
+        if len(_remembered) >= _MOST_REMEMBERED:
+            _remembered.clear()
+        _remembered[key] = params
+    return params
+
+
+def _log_sum_exp(softmax_max: Tensor, softmax_sum: Tensor, copies: int) -> Tensor:
+    if copies != 1:
+        softmax_max, softmax_sum = softmax_max[..., 0], softmax_sum[..., 0]
+    lse = softmax_sum.log().add_(softmax_max)
+    return lse.masked_fill_(softmax_sum == FLT_MAX, float("-inf"))  # rows without a key
+
+
+def _forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_rope: Tensor | None,
+    key_rope: Tensor | None,
+    pse: Tensor | None,
+    sink: Tensor | None,
+    atten_mask: Tensor | None,
+    drop_mask: Tensor | None,
+    actual_seq_qlen: Tensor | None,
+    actual_seq_kvlen: Tensor | None,
+    rng: Tensor | None,
+    *,
+    return_lse: bool = False,
+    **given: Any,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    layout, head_num = given.get("layout", "BNSD"), given.get("head_num", 0)
+    copies = given.get("copies", 1)
+    outputs = _allocate(query, key, value, layout, head_num, copies)
+    params = _params(actual_seq_qlen, actual_seq_kvlen, rng, given)
+    inputs = (query, key, value, query_rope, key_rope, atten_mask, pse, drop_mask, sink, None, None, None)
+    _core.forward(params, inputs, outputs, 0, "", None)
+    lse = _log_sum_exp(outputs[1], outputs[2], copies) if return_lse else outputs[1].new_empty((0,))
+    return *outputs, lse
+
+
+def _backward(
+    dy: Tensor,
+    dlse: Tensor | None,
+    attention_out: Tensor,
+    softmax_max: Tensor,
+    softmax_sum: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_rope: Tensor | None,
+    key_rope: Tensor | None,
+    pse: Tensor | None,
+    sink: Tensor | None,
+    atten_mask: Tensor | None,
+    drop_mask: Tensor | None,
+    actual_seq_qlen: Tensor | None,
+    actual_seq_kvlen: Tensor | None,
+    rng: Tensor | None,
+    want: list[bool],
+    **given: Any,
+) -> list[Tensor]:
+    params = _params(actual_seq_qlen, actual_seq_kvlen, rng, given)
+    inputs = (
+        query, key, value, query_rope, key_rope, atten_mask, pse, drop_mask, sink, None, None, None,
+        dy, softmax_max, softmax_sum, attention_out, dlse, None,
+    )  # fmt: skip
+    results = _gradients((query, key, value, query_rope, key_rope, pse, sink), want, given.get("layout", "BNSD"))
+    outputs = tuple([result if wanted else None for result, wanted in zip(results, want)])
+    _core.backward(params, inputs, outputs, 0, "", None)
+    return results
+
+
+def _gradients(sources: tuple[Tensor | None, ...], want: list[bool], layout: str) -> list[Tensor]:
+    """Uninitialised gradients; empty where none is wanted (an operator cannot return None)."""
+    results = []
+    for at, (source, wanted) in enumerate(zip(sources, want, strict=True)):
+        if not wanted or source is None:
+            results.append(sources[0].new_empty((0,)))
+        elif at < 5:
+            results.append(_out_like(source, layout, source.shape[-1]))
+        else:
+            results.append(source.new_empty(source.shape))
+    return results
+
+
+def _forward_fake(query: Tensor, key: Tensor, value: Tensor, *_: Any, return_lse: bool = False, **given: Any) -> Any:
+    parameters = {**DEFAULTS, **given}
+    copies = parameters["copies"]
+    outputs = _allocate(query, key, value, parameters["layout"], parameters["head_num"], copies)
+    statistics = outputs[1] if copies == 1 else outputs[1][..., 0]
+    return *outputs, outputs[1].new_empty(statistics.shape if return_lse else (0,))
+
+
+def _backward_fake(
+    dy: Tensor,
+    dlse: Tensor | None,
+    attention_out: Tensor,
+    softmax_max: Tensor,
+    softmax_sum: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_rope: Tensor | None,
+    key_rope: Tensor | None,
+    pse: Tensor | None,
+    sink: Tensor | None,
+    atten_mask: Tensor | None,
+    drop_mask: Tensor | None,
+    actual_seq_qlen: Tensor | None,
+    actual_seq_kvlen: Tensor | None,
+    rng: Tensor | None,
+    want: list[bool],
+    **given: Any,
+) -> list[Tensor]:
+    layout = given.get("layout", "BNSD")
+    return _gradients((query, key, value, query_rope, key_rope, pse, sink), want, layout)
+
+
+# --- autograd --------------------------------------------------------------------------------------------------------
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
+    out, softmax_max, softmax_sum, lse = output
+    ctx.set_materialize_grads(False)
+    ctx.parameters = {name: value for name, value in keyword_only_inputs.items() if name != "return_lse"}
+    ctx.save_for_backward(out, softmax_max, softmax_sum, *inputs)
+    if keyword_only_inputs.get("return_lse", False):
+        ctx.mark_non_differentiable(softmax_max, softmax_sum)
+    else:
+        ctx.mark_non_differentiable(softmax_max, softmax_sum, lse)
+
+
+def _gradient(ctx: Any, backward: Any, dy: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
+    none = (None,) * len(TENSORS)
+    want = [bool(needed) for needed in ctx.needs_input_grad[-len(TENSORS) :][:DIFFERENTIABLE]]
+    if (dy is None and dlse is None) or not any(want):
+        return none
+    out, softmax_max, softmax_sum, *inputs = ctx.saved_tensors
+    if dy is None:
+        dy = torch.zeros_like(out)
+    gradients = backward(dy, dlse, out, softmax_max, softmax_sum, *inputs, want, **ctx.parameters)
+    return *(g if w else None for g, w in zip(gradients, want, strict=True)), *none[DIFFERENTIABLE:]
+
+
+def _backward_of_op(ctx: Any, dy: Tensor | None, dmax: Any, dsum: Any, dlse: Tensor | None) -> Any:
+    return _gradient(ctx, torch.ops.fascore.attention_backward.default, dy, dlse)
+
+
+torch.library.impl("fascore::attention", "CPU", _forward)
+torch.library.impl("fascore::attention_backward", "CPU", _backward)
+torch.library.register_fake("fascore::attention", _forward_fake)
+torch.library.register_fake("fascore::attention_backward", _backward_fake)
+torch.library.register_autograd("fascore::attention", _backward_of_op, setup_context=_setup_context)
+
+
+class _Attention(torch.autograd.Function):
+    """fascore::attention for plain eager mode."""
+
+    @staticmethod
+    def forward(ctx: Any, keywords: dict[str, Any], *tensors: Tensor | None) -> Any:
+        output = _forward(*tensors, **keywords)
+        _setup_context(ctx, tensors, keywords, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor | None, dmax: Any, dsum: Any, dlse: Tensor | None) -> Any:
+        # Under create_graph the operator goes on the tape: whoever differentiates it is told that this is not there.
+        taped = torch.is_grad_enabled()
+        return None, *_gradient(ctx, torch.ops.fascore.attention_backward.default if taped else _backward, dy, dlse)
+
+
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter, type(None))
+
+
+def _plain_eager(tensors: tuple[Tensor | None, ...]) -> bool:
+    if torch.compiler.is_compiling():
+        return False
+    c = torch._C
+    if c._len_torch_dispatch_stack() or c._len_torch_function_stack() or c._are_functorch_transforms_active():
+        return False
+    for tensor in tensors:
+        if type(tensor) not in _PLAIN_TYPES or (tensor is not None and not tensor.is_cpu):
+            return False
+    return True
+
+
+def attention(tensors: tuple[Tensor | None, ...], **keywords: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(attention_out, softmax_max, softmax_sum, lse); `tensors` in the order of TENSORS."""
+    if not _plain_eager(tensors):
+        return torch.ops.fascore.attention.default(*tensors, **keywords)
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors[:DIFFERENTIABLE]):
+        return _Attention.apply(keywords, *tensors)
+    return _forward(*tensors, **keywords)

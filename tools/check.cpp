@@ -54,7 +54,7 @@ constexpr Level levels[] = {
     {"slopes of its root, [N1]", "--shape 2,4,150,64 --bias N --pse-type 3 --dbias --seed 21"},
     {"dropout, drawn", "--shape 2,4:2,150:203,64 --keep-prob 0.8 --offset 17 --seed 22"},
     {"dropout by a mask, causal", "--shape 2,4,150:203,64 --keep-prob 0.7 --drop-mask --causal --seed 23"},
-    {"mode 0: a mask within a band", "--shape 2,4,150:203,64 --mask BNSS --pre-tokens 90 --next-tokens 60 --seed 24"},
+    {"mode 0: a mask within a band", "--shape 2,4,150:203,64 --mask=BNSS --pre-tokens 90 --next-tokens 60 --seed 24"},
     {"mode 4: a band from the lower right",
      "--shape 1,4,203:150,64 --mask --sparse-mode 4 --pre-tokens 40 --next-tokens 20 --check-mask --seed 25"},
     {"mode 5: prefix, full mask", "--shape 2,4,203:150,64 --mask --sparse-mode 5 --prefix 70,0 --seed 26"},

@@ -146,8 +146,8 @@ constexpr const char* examples = R"(Examples:
   fascore verify --shape 2,4,200,64 --bias 1NSS --pse-type 0 --keep-prob 0.9 --seed 2
   fascore verify --shape 5,4,0..300,64 --layout TND --causal --sink --softcap 30
 
-Columns, for ours and for a plain evaluation (each step a tensor of the problem's dtype, as an unfused framework works). Every
-output there is has a row; that of pse always, unless GRADS lacks dpse:
+Columns, for ours and for a plain evaluation (each step a tensor of the problem's dtype, as an unfused framework works);
+a row for every output there is, that of pse always unless GRADS lacks dpse:
   max abs    largest |ours - reference|
   rel Frob   Frobenius norm of the difference over that of the reference
   ulp        largest |ours - reference| in units in the last place of the output's dtype, at the element or at the

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <utility>
 
+#include "executor.h"
+#include "meta.h"
+#include "stream.h"
 #include "support/random.h"
 
 namespace fascore::aclnn_test {
@@ -133,6 +136,118 @@ TensorView Data::out() {
     static_cast<TensorDims&>(shown) = view();
     shown.data = bytes_.data() + offset_ * static_cast<std::int64_t>(aclDataTypeSize(type_));
     return shown;
+}
+
+std::size_t live_handles() { return aclnn::live_descriptors() + aclnn::live_executors() + aclnn::live_streams(); }
+
+Data::Shape shape_in(Layout layout, std::int64_t B, std::int64_t N, std::int64_t S, std::int64_t D) {
+    switch (layout) {
+        case Layout::BNSD: return {B, N, S, D};
+        case Layout::BSND: return {B, S, N, D};
+        case Layout::BSH: return {B, S, N * D};
+        case Layout::SBH: return {S, B, N * D};
+        case Layout::TND: break;
+    }
+    return {S, N, D};
+}
+
+Problem::Problem(Layout in_layout, aclDataType type) : layout(in_layout) {
+    const bool packed = layout == Layout::TND;
+    if (packed) {
+        ends_q = {2, 6};
+        ends_kv = {5, 8};
+    }
+    const auto tensor = [&](std::int64_t N, std::int64_t S, std::int64_t columns) {
+        return Data(type, shape_in(layout, B, N, S, columns));
+    };
+    query = tensor(N1, S1, D);
+    key = tensor(N2, S2, D);
+    value = tensor(N2, S2, Dv);
+    dy = tensor(N1, S1, Dv);
+    attention_out = tensor(N1, S1, Dv);
+    dq = tensor(N1, S1, D);
+    dk = tensor(N2, S2, D);
+    dv = tensor(N2, S2, Dv);
+    const Data::Shape statistics = packed ? Data::Shape{S1, N1, 8} : Data::Shape{B, N1, S1, 8};
+    softmax_max = Data(ACL_FLOAT, statistics);
+    softmax_sum = Data(ACL_FLOAT, statistics);
+    query.vary(1);
+    key.vary(2);
+    value.vary(3);
+    dy.vary(4);
+}
+
+Given Problem::given() {
+    Given g;
+    g.query = query.handle();
+    g.key = key.handle();
+    g.value = value.handle();
+    g.dy = dy.handle();
+    g.softmax_max = softmax_max.handle();
+    g.softmax_sum = softmax_sum.handle();
+    g.attention_out = attention_out.handle();
+    g.dq = dq.handle();
+    g.dk = dk.handle();
+    g.dv = dv.handle();
+    g.scale = scale;
+    g.head_num = N1;
+    g.layout_text = std::string(fascore::name(layout));
+    if (layout == Layout::TND) {
+        arrays_.push_back(std::make_unique<Array>(ends_q));
+        arrays_.push_back(std::make_unique<Array>(ends_kv));
+        g.actual_seq_qlen = *arrays_[arrays_.size() - 2];
+        g.actual_seq_kvlen = *arrays_.back();
+    }
+    return g;
+}
+
+AttentionParams Problem::params() const {
+    AttentionParams params;
+    params.layout = layout;
+    params.head_num = N1;
+    params.scale = scale;
+    params.actual_seq_qlen = ends_q;
+    params.actual_seq_kvlen = ends_kv;
+    return params;
+}
+
+ForwardInputs Problem::forward_inputs() const {
+    ForwardInputs in;
+    in.query = query.view();
+    in.key = key.view();
+    in.value = value.view();
+    return in;
+}
+
+ForwardOutputs Problem::forward_outputs() {
+    ForwardOutputs out;
+    out.attention_out = attention_out.out();
+    out.softmax_max = softmax_max.out();
+    out.softmax_sum = softmax_sum.out();
+    return out;
+}
+
+BackwardInputs Problem::backward_inputs() const {
+    BackwardInputs in;
+    static_cast<AttentionInputs&>(in) = forward_inputs();
+    in.dy = dy.view();
+    in.softmax_max = softmax_max.view();
+    in.softmax_sum = softmax_sum.view();
+    in.attention_out = attention_out.view();
+    return in;
+}
+
+BackwardOutputs Problem::backward_outputs() {
+    BackwardOutputs out;
+    out.dq = dq.out();
+    out.dk = dk.out();
+    out.dv = dv.out();
+    return out;
+}
+
+void Problem::run_forward() {
+    const Status status = attention_forward(params(), forward_inputs(), forward_outputs());
+    EXPECT_TRUE(status.ok()) << status.message();
 }
 
 const VersionRow& version(const std::string& name) {

@@ -8,7 +8,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -67,7 +69,19 @@ class Data {
     aclTensor* handle_ = nullptr;
 };
 
+/// An enumerator that a C program may pass and C++ will not write.
+template <class Enum>
+[[nodiscard]] Enum enumerator(int number) {
+    static_assert(sizeof(Enum) == sizeof number);
+    Enum value{};
+    std::memcpy(&value, &number, sizeof number);
+    return value;
+}
+
 [[nodiscard]] DType ours(aclDataType type);
+
+/// Is anything left of what a test made? All counters of live handles.
+[[nodiscard]] std::size_t live_handles();
 
 /// An aclIntArray.
 class Array {
@@ -132,8 +146,39 @@ struct VersionRow {
 [[nodiscard]] const std::vector<VersionRow>& versions();
 [[nodiscard]] const VersionRow& version(const std::string& name);
 
+/// A small problem with all its tensors, as any layout has them: N1 4, N2 2, S1 6, S2 8 (packed: lengths {2, 4} and
+/// {5, 3}), D 16, Dv 8, B 2.
+struct Problem {
+    explicit Problem(Layout layout, aclDataType type = ACL_FLOAT16);
+
+    Layout layout;
+    Data query, key, value, dy;
+    Data softmax_max, softmax_sum, attention_out;
+    Data dq, dk, dv;
+    std::vector<std::int64_t> ends_q, ends_kv;  ///< packed
+
+    /// The parameters that any version needs; the arrays live as long as the problem.
+    [[nodiscard]] Given given();
+    [[nodiscard]] AttentionParams params() const;
+    [[nodiscard]] ForwardInputs forward_inputs() const;
+    [[nodiscard]] ForwardOutputs forward_outputs();
+    [[nodiscard]] BackwardInputs backward_inputs() const;
+    [[nodiscard]] BackwardOutputs backward_outputs();
+    /// attention_out and the statistics, by the C++ call.
+    void run_forward();
+
+    static constexpr std::int64_t B = 2, N1 = 4, N2 = 2, S1 = 6, S2 = 8, D = 16, Dv = 8;
+    static constexpr double scale = 0.25;
+
+  private:
+    std::vector<std::unique_ptr<Array>> arrays_;
+};
+
+/// The shape of a tensor with N heads of D columns and S rows (packed: T rows) in a layout.
+[[nodiscard]] Data::Shape shape_in(Layout layout, std::int64_t B, std::int64_t N, std::int64_t S, std::int64_t D);
+
 /// The text of the failures since it was last asked.
-[[nodiscard]] std::string last_error();
+std::string last_error();
 
 /// Both phases and a synchronize on the default stream, with a workspace of exactly the size asked for, NaN before and
 /// guarded behind. The first code that is not 0.

@@ -164,7 +164,6 @@ const Pass<ForwardCall> passes[] = {
     {"pse_f32", [](ForwardCall& c) { c.params.pse_type = 0; c.in.pse = {c.memory->at(16), DType::f32, {1, 1, 1, 6}}; }},
     {"pse_rows", [](ForwardCall& c) { c.in.pse = {c.memory->at(16), DType::bf16, {2, 4, 1, 6}}; }},
     {"pse_without_data_is_absent", [](ForwardCall& c) { c.in.pse = {nullptr, DType::u8, {9}}; }},
-    {"pse_compressed_in_full", [](ForwardCall& c) { c.square(1024); c.in.pse = {c.memory->at(16), DType::bf16, {1, 4, 1024, 1024}}; }},
     {"slopes_of_unequal_lengths", [](ForwardCall& c) { c.params.pse_type = 3; c.in.pse = {c.memory->at(16), DType::f32, {2, 4}}; }},
     {"slopes_backwards", [](ForwardCall& c) { c.params.pse_type = 2; c.in.pse = {c.memory->at(17), DType::f32, {4}}; c.in.pse.stride[0] = -1; }},
     {"dropout", [](ForwardCall& c) { c.params.keep_prob = 0.9; }},
@@ -511,6 +510,17 @@ TEST(Made, BiasByForm) {
         ASSERT_TRUE(check(call, p, Audience::engine, Pointers::ignored).ok());
         EXPECT_EQ(p.bias.factor, 1.0);
     }
+}
+
+// 1024 rows of a 1024 × 1024 problem are all of it: no rule is asked for.
+TEST(Made, ACompressedBiasOf1024RowsIsTheFullTensor) {
+    CallMemory memory;
+    ForwardCall call(memory);
+    call.square(1024);
+    call.in.pse = {memory.at(16), DType::bf16, {1, 4, 1024, 1024}};
+    Problem p;
+    ASSERT_EQ(check(call, p, Audience::engine, Pointers::ignored).message(), "");
+    EXPECT_EQ(p.bias.kind, Bias::Kind::tensor);
 }
 
 TEST(Made, Slopes) {

@@ -196,10 +196,20 @@ BackwardInputs backward_inputs(const Scenario& s, const Results& results) {
 }
 
 ForwardOutputs forward_outputs(Results& results) {
-    return {results.attention_out.out(), results.softmax_max.out(), results.softmax_sum.out()};
+    ForwardOutputs out;
+    out.attention_out = results.attention_out.out();
+    out.softmax_max = results.softmax_max.out();
+    out.softmax_sum = results.softmax_sum.out();
+    return out;
 }
 
-BackwardOutputs backward_outputs(Results& results) { return {results.dq.out(), results.dk.out(), results.dv.out()}; }
+BackwardOutputs backward_outputs(Results& results) {
+    BackwardOutputs out;
+    out.dq = results.dq.out();
+    out.dk = results.dk.out();
+    out.dv = results.dv.out();
+    return out;
+}
 
 Execution execution_of(const Options& run) {
     Execution execution;

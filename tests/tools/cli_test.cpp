@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -46,19 +47,71 @@ void expect_same(const HostTensor& a, const HostTensor& b) {
     for (std::int64_t index = 0; index < a.count(); ++index) ASSERT_EQ(a.load(index), b.load(index)) << index;
 }
 
+/// "2,5,9" of `fascore dropout`'s output for B packed self-attention sequences: the rows printed for head 0 of each.
+std::string packed_ends(const std::string& printed, int B) {
+    std::string ends;
+    int end = 0;
+    for (int b = 0; b < B; ++b) {
+        const auto at = printed.find(fmt::format("b={} n=0\n", b));
+        const auto next = printed.find("b=", at == std::string::npos ? at : at + 1);
+        if (at != std::string::npos) {
+            const auto stop = next == std::string::npos ? printed.size() : next;
+            end += static_cast<int>(std::count(printed.begin() + static_cast<std::ptrdiff_t>(at),
+                                               printed.begin() + static_cast<std::ptrdiff_t>(stop), '\n')) -
+                   1;
+        }
+        ends += fmt::format("{}{}", b == 0 ? "" : ",", end);
+    }
+    EXPECT_GT(end, 0) << printed;
+    return ends;
+}
+
 // ---------------------------------------------------------------------------------------------------- help and
 // refusals
 
 TEST(Cli, help_everywhere) {
-    for (const char* command : {"", "check", "score", "grad", "verify", "bench", "info"}) {
+    for (const char* command : {"", "check", "score", "grad", "verify", "bench", "dropout", "info"}) {
         const Said said = run_cli(std::string(command) + " --help");
         EXPECT_EQ(said.status, 0) << command;
         EXPECT_TRUE(contains(said.out, "Examples:\n  fascore ")) << command;
         EXPECT_EQ(said.err, "") << command;
     }
-    for (const char* command : {"score", "grad", "verify"}) {
-        EXPECT_TRUE(contains(run_cli(std::string(command) + " --help").out,
-                             "default: 1 for a file (the operator's), 1/sqrt(D) with --shape"));
+    for (const char* command : {"score", "grad", "verify", "dropout"}) {
+        const std::string help = run_cli(std::string(command) + " --help").out;
+        // The help wraps where it likes: compare words, not lines.
+        std::string words;
+        for (const char letter : help) {
+            if (letter != ' ' && letter != '\n') words += letter;
+        }
+        EXPECT_TRUE(contains(words, "default:1forafile(theoperator's),1/sqrt(D)with--shape")) << help;
+        for (const char* option : {"--layout",
+                                   "--softcap",
+                                   "--out-dtype",
+                                   "--sparse-mode",
+                                   "--prefix",
+                                   "--check-mask",
+                                   "--actual-seq-qlen",
+                                   "--actual-seq-kvlen",
+                                   "--statistics-order",
+                                   "--pse-type",
+                                   "--q-start",
+                                   "--kv-start",
+                                   "--dbias",
+                                   "--keep-prob",
+                                   "--seed",
+                                   "--offset",
+                                   "--inner-precise",
+                                   "--rope",
+                                   "--mask",
+                                   "--bias",
+                                   "--bias-dtype",
+                                   "--drop-mask",
+                                   "--sink",
+                                   "--dlse",
+                                   "query_rope",
+                                   "d_scale_dy"}) {
+            EXPECT_TRUE(contains(help, option)) << command << " " << option;
+        }
     }
     EXPECT_EQ(run_cli("--version").out, fmt::format("fascore {}\n", version));
 }
@@ -85,10 +138,10 @@ INSTANTIATE_TEST_SUITE_P(
     Cli, CliRefuses,
     ::testing::Values(
         Refusal{"", "A subcommand is required"},
-        Refusal{"nosuch", "COMMAND: nosuch, must be one of check, score, grad, verify, bench, info\n"},
+        Refusal{"nosuch", "COMMAND: nosuch, must be one of check, score, grad, verify, bench, dropout, info\n"},
         Refusal{"check --bogus", "The following argument was not expected: --bogus"},
-        Refusal{"check 99", "LEVEL: 99, must be 0 to 15 (fascore check --list)\n"},
-        Refusal{"check -1", "LEVEL: -1, must be 0 to 15"},
+        Refusal{"check 99", "LEVEL: 99, must be 0 to 38 (fascore check --list)\n"},
+        Refusal{"check -1", "LEVEL: -1, must be 0 to 38"},
         Refusal{"check two", "LEVEL: two, must be a number in range"},
         Refusal{"check --run_mode npu", "--run_mode: npu, no accelerator backend is built; must be sim"},
         Refusal{"check 0 --run-mode gpu", "--run_mode: gpu, must be sim or npu\n"},
@@ -101,8 +154,37 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"grad --shape 1,2,8,769 -o OUT", "query: head_dim is 769, must be at most 768\n"},
         Refusal{"grad --shape 1,257,8,16 -o OUT", "query: head count is 257, must be at most 256\n"},
         Refusal{"grad --shape 1,3:2,8,16 -o OUT", "key: head count is 2, must divide query's 3\n"},
-        Refusal{"score --shape 1,2,8,16 --layout TND -o OUT", "--layout: TND, must be BNSD, BSND, BSH or SBH\n"},
-        Refusal{"score --shape 1,2,8,16 --dtype f8 -o OUT", "--dtype: f8, must be f64, f32, bf16 or f16\n"},
+        Refusal{"score --shape 1,2,8,16 --layout NTD -o OUT", "--layout: NTD, must be BNSD, BSND, BSH, SBH or TND\n"},
+        Refusal{"score --shape 1,2,8,16 --dtype f8 -o OUT",
+                "--dtype: f8, must be f64, f32, bf16, f16, f8e4m3 or f8e5m2\n"},
+        Refusal{"score --shape 1,2,4..8,16 -o OUT", "--shape: 1,2,4..8,16, must have one S1 and one S2"},
+        Refusal{"score --shape 2,2,8,16 --layout TND --actual-seq-qlen 4,8 -o OUT", "--actual-seq-kvlen: absent"},
+        Refusal{"score --shape 2,2,8,16 --layout TND --actual-seq-qlen 4,x --actual-seq-kvlen 4,8 -o OUT",
+                "--actual-seq-qlen: 4,x, must be integers separated by commas, like 2,5,9\n"},
+        Refusal{"score --shape 2,2,8,16 --layout TND --actual-seq-qlen 8,4 --actual-seq-kvlen 4,8 -o OUT",
+                "actual_seq_qlen: "},
+        Refusal{"score --shape 1,2,8,16 --statistics-order x -o OUT", "--statistics-order: x, must be by_sequence"},
+        Refusal{"score --shape 1,2,8,16 --out-dtype f32 -o OUT", "--out-dtype: f32, must not be given"},
+        Refusal{"score --shape 1,2,8,16 --bias odd -o OUT", "--bias: odd, must be full, heads, row, "},
+        Refusal{"score --shape 1,2,8,16 --bias full --pse-type 4 -o OUT", "pse_type: "},
+        Refusal{"grad --shape 1,2,8,16 --dbias -o OUT", "--dbias: given without pse"},
+        Refusal{"score --shape 1,2,8,16 --mask=odd -o OUT", "--mask: odd, must be SS, 11SS, "},
+        Refusal{"score --shape 1,2,8,16 --mask --sparse-mode 9 -o OUT", "sparse_mode: "},
+        Refusal{"score --shape 1,2,8,16 --mask --sparse-mode 6 -o OUT", "prefix: "},
+        Refusal{"score --shape 1,2,8,16 --mask --sparse-mode 6 --prefix 9 -o OUT", "prefix"},
+        Refusal{"score --shape 1,2,8,16 --mask --sparse-mode 6 --prefix 3.5 -o OUT", "--prefix: 3.5, must be integers"},
+        Refusal{"score --shape 1,2,8,16 --mask=SS --sparse-mode 2 -o OUT", "atten_mask: "},
+        Refusal{"score --shape 1,2,8,16 --keep-prob 0 -o OUT", "keep_prob: "},
+        Refusal{"score --shape 1,2,8,16 --keep-prob 1.5 -o OUT", "keep_prob: "},
+        Refusal{"score --shape 1,2,8,16 --offset -1 -o OUT", "--offset: -1, must be a number in range"},
+        Refusal{"score --shape 1,2,8,16 --softcap -1 -o OUT", "softcap: "},
+        Refusal{"score --shape 1,2,8,16 --inner-precise 3 -o OUT", "inner_precise: "},
+        Refusal{"score --shape 1,2,8,16 --rope -4 -o OUT", "--rope: -4, must be at least 0\n"},
+        Refusal{"score --shape 1,2,8,700 --rope 100 -o OUT", "query"},
+        Refusal{"score /nonexistent --sink -o OUT", "--sink: given with a file, must be with --shape"},
+        Refusal{"dropout", "IN: absent"}, Refusal{"dropout --shape 1,2,8,16 --keep-prob 2", "keep_prob: "},
+        Refusal{"dropout --shape 1,2,1000,16 --keep-prob 0.5",
+                "--output: absent, must be given for a mask of 2000000 elements; up to 1000000 are printed\n"},
         Refusal{"score --shape 1,2,8,16 --scale inf -o OUT", "scale: given inf, must be a finite number\n"},
         Refusal{"score --shape 1,2,8,16 --scale x -o OUT", "--scale: x, must be a number in range"},
         Refusal{"score --shape 1,2,8,16 --causal=left -o OUT", "--causal: left, must be bottom-right or top-left\n"},
@@ -155,7 +237,7 @@ TEST(Cli, check_runs_every_level_by_default) {
          at = said.out.find("[PRECISION_PASS]", at + 1)) {
         ++passes;
     }
-    EXPECT_EQ(passes, 16);
+    EXPECT_EQ(passes, 39);
     EXPECT_TRUE(contains(said.out, "B=2 N1=8 N2=8 S1=128 S2=128 D=64 Dv=64 bf16"));
     EXPECT_TRUE(contains(said.out, "B=2 N1=8 N2=8 S1=256 S2=256 D=64 Dv=64 bf16"));
 }
@@ -172,7 +254,7 @@ TEST(Cli, check_list_is_the_problem_syntax) {
         EXPECT_EQ(run_cli("grad --plan " + problem).status, 0) << problem;
         ++problems;
     }
-    EXPECT_EQ(problems, 16U);
+    EXPECT_EQ(problems, 39U);
 }
 
 TEST(Cli, check_on_every_isa) {
@@ -287,7 +369,160 @@ TEST(Cli, mode_without_mask_warns_on_stderr) {
     EXPECT_EQ(said.status, 0);
     EXPECT_EQ(said.out, "");
     EXPECT_EQ(said.err,
-              "fascore: warning: --sparse-mode has no effect without an atten_mask tensor; use --causal or --window\n");
+              "fascore: warning: --sparse-mode has no effect without an atten_mask tensor; use --causal or --window, "
+              "or draw one with --mask\n");
+}
+
+// ---------------------------------------------------------------------------------------------------- every feature
+
+struct Feature {
+    const char* name;
+    const char* problem;    ///< drawn, f32
+    const char* as_file;    ///< what must be said again when its tensors come from a file
+    const char* brings;     ///< a tensor the file must hold
+    const char* gradients;  ///< beyond dq dk dv
+};
+
+class CliFeature : public ::testing::TestWithParam<Feature> {};
+
+/// Drawn, and from the file that --with-inputs makes of it: the same bits. And the reference agrees.
+TEST_P(CliFeature, file_and_drawn_problem_are_the_same) {
+    const Feature& feature = GetParam();
+    const Scratch scratch;
+    const std::string drawn = fmt::format("{} --dtype f32 --scale 0.25 --seed 4", feature.problem);
+    const std::string file = fmt::format("{} {} --scale 0.25 --seed 4", scratch.path("problem"), feature.as_file);
+    Said said = run_cli(fmt::format("score {} --with-inputs -o {}", drawn, scratch.path("problem")));
+    ASSERT_EQ(said.status, 0) << said.err;
+    EXPECT_TRUE(SafetensorsFile(scratch.path("problem")).contains(feature.brings));
+    said = run_cli(fmt::format("score {} -o {}", file, scratch.path("scores")));
+    ASSERT_EQ(said.status, 0) << said.err;
+    for (const char* name : {"attention_out", "softmax_max", "softmax_sum"}) {
+        expect_same(tensor_of(scratch.path("problem"), name), tensor_of(scratch.path("scores"), name));
+    }
+    said = run_cli(fmt::format("grad {} -o {}", drawn, scratch.path("from_drawn")));
+    ASSERT_EQ(said.status, 0) << said.err;
+    said = run_cli(fmt::format("grad {} -o {}", file, scratch.path("from_file")));
+    ASSERT_EQ(said.status, 0) << said.err;
+    const SafetensorsFile gradients(scratch.path("from_file"));
+    const std::string extra = feature.gradients;
+    EXPECT_EQ(gradients.entries().size(),
+              3U + (extra.empty() ? 0U : static_cast<std::size_t>(1 + std::count(extra.begin(), extra.end(), ' '))));
+    for (const auto& [name, entry] : gradients.entries()) {
+        EXPECT_TRUE(contains("dq dk dv " + extra, name)) << name;
+        expect_same(tensor_of(scratch.path("from_drawn"), name), tensor_of(scratch.path("from_file"), name));
+    }
+    said = run_cli(fmt::format("verify {}", file));
+    EXPECT_EQ(said.status, 0) << said.out << said.err;
+    for (const auto& [name, entry] : gradients.entries()) EXPECT_TRUE(contains(said.out, "\n" + name + " ")) << name;
+    said = run_cli(fmt::format("verify {} {}", file, scratch.path("from_file")));
+    EXPECT_EQ(said.status, 0) << said.out << said.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cli, CliFeature,
+    ::testing::Values(
+        Feature{"rope", "--shape 2,4:2,20:30,16 --rope 8 --causal", "--causal", "query_rope", "dq_rope dk_rope"},
+        Feature{"bias", "--shape 2,4:2,20:30,16 --bias 1NSS --dbias", "--dbias", "pse", "dpse"},
+        Feature{"bias_type_0", "--shape 2,4:2,20:30,16 --bias row --pse-type 0 --dbias", "--pse-type 0 --dbias", "pse",
+                "dpse"},
+        Feature{"no_dbias", "--shape 2,4:2,20:30,16 --bias row", "", "pse", ""},
+        Feature{"slopes", "--shape 2,4:2,20,16 --bias BN --pse-type 2 --q-start 3 --dbias",
+                "--pse-type 2 --q-start 3 --dbias", "pse", "dpse"},
+        Feature{"root_slopes", "--shape 2,4,20,16 --bias N --pse-type 3 --kv-start 3 --dbias",
+                "--pse-type 3 --kv-start 3 --dbias", "pse", "dpse"},
+        Feature{"drawn_dropout", "--shape 2,4:2,20:30,16 --keep-prob 0.7 --offset 5", "--keep-prob 0.7 --offset 5",
+                "query", ""},
+        Feature{"drop_mask", "--shape 2,4:2,20:30,16 --keep-prob 0.7 --drop-mask", "--keep-prob 0.7", "drop_mask", ""},
+        Feature{"mode_1", "--shape 2,4:2,20:30,16 --sparse-mode 1 --mask=B1SS", "--sparse-mode 1", "atten_mask", ""},
+        Feature{"mode_5", "--shape 2,4:2,20:30,16 --sparse-mode 5 --mask --prefix 12,20",
+                "--sparse-mode 5 --prefix 12,20", "atten_mask", ""},
+        Feature{"mode_6", "--shape 2,4:2,20:30,16 --sparse-mode 6 --mask --prefix 12,20 --check-mask",
+                "--sparse-mode 6 --prefix 12,20 --check-mask", "atten_mask", ""},
+        Feature{"sink", "--shape 2,4:2,20:30,16 --sink", "", "sink", "dsink"},
+        Feature{"softcap", "--shape 2,4:2,20:30,16 --softcap 1.5", "--softcap 1.5", "query", ""},
+        Feature{"dlse", "--shape 2,4:2,20:30,16 --dlse", "", "dlse", ""},
+        Feature{"packed",
+                "--shape 3,4:2,20:30,16 --causal --layout TND --actual-seq-qlen 3,3,20 "
+                "--actual-seq-kvlen 8,9,30 --sink --dlse --statistics-order by_token",
+                "--causal --layout TND --actual-seq-qlen 3,3,20 --actual-seq-kvlen 8,9,30 --statistics-order by_token",
+                "dlse", "dsink"}),
+    [](const auto& instance) { return instance.param.name; });
+
+TEST(Cli, eight_bit_from_file_to_file) {
+    const Scratch scratch;
+    const std::string drawn = "--shape 1,2,130:140,16 --dtype f8e4m3 --seed 6";
+    ASSERT_EQ(run_cli(fmt::format("score {} --with-inputs -o {}", drawn, scratch.path("p"))).status, 0);
+    const SafetensorsFile file(scratch.path("p"));
+    EXPECT_EQ(file.describe("query").dtype(), DType::f8e4m3);
+    EXPECT_EQ(file.describe("d_scale_q").shape(), (std::vector<std::int64_t>{1, 2, 2, 1}));
+    EXPECT_EQ(file.describe("attention_out").dtype(), DType::bf16);
+    for (const char* name : {"key", "value", "dy", "d_scale_k", "d_scale_v", "d_scale_dy"}) {
+        EXPECT_TRUE(file.contains(name)) << name;
+    }
+    ASSERT_EQ(
+        run_cli(fmt::format("grad {} --scale 0.25 --out-dtype f16 -o {}", scratch.path("p"), scratch.path("g"))).status,
+        2)
+        << "the file's attention_out is bf16";
+    for (const char* dtype : {"bf16", "f32"}) {
+        ASSERT_EQ(run_cli(fmt::format("grad {} --out-dtype {} -o {}", drawn, dtype, scratch.path("g"))).status, 0);
+        for (const char* name : {"dq", "dk", "dv"}) {
+            EXPECT_EQ(fascore::name(tensor_of(scratch.path("g"), name).dtype()), dtype);
+        }
+    }
+}
+
+TEST(Cli, dropout_prints_the_worked_examples) {
+    // B=1 N1=2 S1=3 S2=5, seed 2: the operator's own examples.
+    const Said said = run_cli("dropout --shape 1,2,3:5,8 --keep-prob 0.5 --seed 2");
+    EXPECT_EQ(said.status, 0) << said.err;
+    EXPECT_EQ(said.out, "b=0 n=0\n11001\n00111\n11101\nb=0 n=1\n11010\n11010\n00110\n");
+    const Said more = run_cli("dropout --shape 1,1,4:20,8 --keep-prob 0.9 --seed 2");
+    EXPECT_EQ(more.out,
+              "b=0 n=0\n11111110111111110111\n11111111111111111111\n11111111001111111111\n11111111111111111011\n");
+    EXPECT_EQ(run_cli("dropout --shape 1,1,1:3,8").out, "b=0 n=0\n111\n") << "keep_prob 1 drops nothing";
+}
+
+TEST(Cli, dropout_writes_what_a_problem_may_bring) {
+    const Scratch scratch;
+    ASSERT_EQ(
+        run_cli(fmt::format("dropout --shape 1,2,3:5,8 --keep-prob 0.5 --seed 2 -o {}", scratch.path("m"))).status, 0);
+    const HostTensor bits = tensor_of(scratch.path("m"), "drop_mask");
+    const HostTensor keep = tensor_of(scratch.path("m"), "keep");
+    EXPECT_EQ(keep.shape(), (std::vector<std::int64_t>{1, 2, 3, 5}));
+    const double wanted[] = {0x93, 0xdf, 0xb5, 0x18};
+    ASSERT_EQ(bits.count(), 4);
+    for (std::int64_t at = 0; at < 4; ++at) EXPECT_EQ(bits.load(at), wanted[at]);
+    for (std::int64_t at = 0; at < 30; ++at) {
+        EXPECT_EQ(keep.load(at), (static_cast<unsigned>(bits.load(at / 8)) >> static_cast<unsigned>(at % 8)) & 1U);
+    }
+    // Given as a tensor it does what seed and offset do, and is printed as it is, in packed sequences too.
+    for (const char* problem : {"--shape 2,2,9:13,8", "--shape 3,2,0..9,8 --layout TND"}) {
+        const std::string options = fmt::format("{} --dtype f32 --keep-prob 0.6 --seed 3 --offset 40", problem);
+        ASSERT_EQ(run_cli(fmt::format("score {} --with-inputs -o {}", options, scratch.path("p"))).status, 0);
+        const Said printed = run_cli(fmt::format("dropout {} -o {}", options, scratch.path("m")));
+        ASSERT_EQ(printed.status, 0) << printed.err;
+        std::vector<HostTensor> tensors;
+        const SafetensorsFile file(scratch.path("p"));
+        for (const char* name : {"query", "key", "value"}) {
+            tensors.push_back(file.describe(name));
+            file.load(tensors.back());
+        }
+        tensors.push_back(tensor_of(scratch.path("m"), "drop_mask"));
+        std::vector<const HostTensor*> list;
+        for (const HostTensor& tensor : tensors) list.push_back(&tensor);
+        write_safetensors(scratch.path("external"), list);
+        std::string again =
+            fmt::format("{} --keep-prob 0.6 --scale {}", scratch.path("external"), 1.0 / std::sqrt(8.0));
+        if (contains(problem, "TND")) {
+            // The lengths that were drawn, read off the printed mask: a block of lines for each head.
+            const std::string ends = packed_ends(printed.out, 3);
+            again += fmt::format(" --layout TND --actual-seq-qlen {} --actual-seq-kvlen {}", ends, ends);
+        }
+        const Said scored = run_cli(fmt::format("score {} -o {}", again, scratch.path("again")));
+        ASSERT_EQ(scored.status, 0) << scored.err;
+        expect_same(tensor_of(scratch.path("p"), "attention_out"), tensor_of(scratch.path("again"), "attention_out"));
+        EXPECT_EQ(run_cli("dropout " + again).out, printed.out);
+    }
 }
 
 TEST(Cli, half_of_the_statistics_is_refused) {

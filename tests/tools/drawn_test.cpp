@@ -177,7 +177,7 @@ TEST(Drawn, masks) {
     // The template, and its prefix rows.
     const Problem causal = loaded("--shape 1,1,4,4 --mask --sparse-mode 3");
     const Problem prefix = loaded("--shape 1,1,4,4 --mask --sparse-mode 6 --prefix 2");
-    for (const auto [row, column] :
+    for (const auto& [row, column] :
          {std::pair<int, int>{0, 0}, {0, 1}, {5, 5}, {5, 6}, {6, 5}, {2047, 2047}, {2046, 2047}}) {
         EXPECT_EQ(causal.atten_mask.load(row * 2048 + column), column > row ? 1.0 : 0.0);
         EXPECT_EQ(prefix.atten_mask.load(row * 2048 + column), column > row ? 1.0 : 0.0);
@@ -220,7 +220,7 @@ TEST(Drawn, biases) {
     EXPECT_EQ(loaded("--shape 2,3,4,8 --bias N --pse-type 3").pse.load(2), static_cast<double>(1.0F / 3.0F));
     // Compressed: row r stands for row S - 1024 + r of a bias -slope·(i - j), 0 right of the diagonal.
     const Problem compressed = loaded("--shape 1,2,1100,8 --bias 1NHS --dtype f32");
-    for (const auto [n, row, column] :
+    for (const auto& [n, row, column] :
          {std::array<int, 3>{0, 0, 76}, {0, 0, 75}, {1, 1023, 1099}, {1, 1023, 0}, {1, 3, 90}}) {
         const double distance = 76 + row - column;
         const double slope = n == 0 ? 0x1p-4 : 0x1p-8;

@@ -564,6 +564,7 @@ void define(nb::module_& m, const char* name) {
 }  // namespace
 
 NB_MODULE(_core, m) {
+    nb::set_leak_warnings(false);  // remembered Params live as long as the process
     m.doc() = "The C++ library behind fascore; use the package's functions instead.";
     registry.kinds = PyDict_New();
     registry.dtypes = PyDict_New();

@@ -49,9 +49,10 @@ constexpr Level levels[] = {
     {"bias of the keys alone, f32",
      "--shape 2,4,100:333,64 --bias B11S --bias-dtype f32 --pse-type 0 --dbias --seed 18"},
     {"a compressed bias, causal", "--shape 1,2,1100,40 --bias 1NHS --pse-type 0 --causal --dbias --seed 19"},
-    {"slopes of the distance, [B,N1]",
-     "--shape 2,4:2,150,64 --bias BN --pse-type 2 --q-start 5 --kv-start 2 --causal --dbias --seed 20"},
-    {"slopes of its root, [N1]", "--shape 2,4,150,64 --bias N --pse-type 3 --dbias --seed 21"},
+    // In f32: a slope's gradient is a long sum of distances, in which the rounding of a bf16 attention_out shows.
+    {"slopes of the distance, [B,N1], f32",
+     "--shape 2,4:2,150,64 --dtype f32 --bias BN --pse-type 2 --q-start 5 --kv-start 2 --causal --dbias --seed 20"},
+    {"slopes of its root, [N1], f32", "--shape 2,4,150,64 --dtype f32 --bias N --pse-type 3 --dbias --seed 21"},
     {"dropout, drawn", "--shape 2,4:2,150:203,64 --keep-prob 0.8 --offset 17 --seed 22"},
     {"dropout by a mask, causal", "--shape 2,4,150:203,64 --keep-prob 0.7 --drop-mask --causal --seed 23"},
     {"mode 0: a mask within a band", "--shape 2,4,150:203,64 --mask=BNSS --pre-tokens 90 --next-tokens 60 --seed 24"},

@@ -139,6 +139,12 @@ struct Declare {
 
     CLI::Option* operator()(Flag flag) const { return command.add_flag(row.name, options.*flag.text, row.help); }
     CLI::Option* operator()(bool Options::*place) const { return command.add_flag(row.name, options.*place, row.help); }
+    CLI::Option* operator()(std::uint64_t Options::*place) const {
+        // strtoull, which CLI11 asks, takes "-1" for 2^64 - 1.
+        return command.add_option(row.name, options.*place, row.help)->check([](const std::string& text) {
+            return text.starts_with('-') ? text + ", must be a number in range" : std::string();
+        });
+    }
     template <class T>
     CLI::Option* operator()(T Options::*place) const {
         return command.add_option(row.name, options.*place, row.help);

@@ -94,7 +94,7 @@ class Backward {
             bias_.zero_dead(batch, grid, n);
             for (const Range dead : {Range{0, grid.rows.begin}, Range{grid.rows.end, batch.S1}}) {
                 zero_rows(dq_rows(batch), n, dead);
-                if (!problem_.dsink.wanted || !batch.dlse.wanted) continue;
+                if (!problem_.dsink.wanted || !batch.dlse.wanted || batch.S2 == 0) continue;
                 // All of such a row's softmax is its sink, so its log-sum-exp is the sink itself.
                 for (std::int64_t s = dead.begin; s < dead.end; ++s) {
                     dsink_part(batch.index, n)[plan_.row_blocks] -= read(batch.dlse, n, s);
@@ -264,6 +264,10 @@ class Backward {
             const std::int64_t s = block.rows.begin + r;
             block.max[r] = static_cast<Acc>(read(batch.softmax_max, n, s));
             block.inverse[r] = 1 / static_cast<Acc>(read(batch.softmax_sum, n, s));
+            // A row that saw no key: its softmax is its sink alone, whatever dy holds.
+            if (problem_.dsink.wanted && static_cast<double>(block.max[r]) == sink && block.inverse[r] == 1) {
+                block.delta[r] = 0;
+            }
             if (eight_bits_) block.delta[r] *= static_cast<Acc>(row_scale(batch.dy, n, s));
             if (batch.dlse.wanted) block.delta[r] -= static_cast<Acc>(read(batch.dlse, n, s));
             if (!problem_.dsink.wanted) continue;

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
+#include <cstring>
+#include <limits>
 
 namespace fascore {
 
@@ -74,13 +75,23 @@ void fill_diagonal(const Batch& batch, std::int64_t n, Range rows, Range columns
     }
 }
 
-}  // namespace
-
-bool is_minus_infinity(const void* array, std::int64_t index, std::int64_t acc_bytes) {
-    const double value = acc_bytes == 8 ? static_cast<const double*>(array)[index]
-                                        : static_cast<double>(static_cast<const float*>(array)[index]);
-    return std::isinf(value) && value < 0;
+// A factor that is not positive has turned −inf into something else.
+void restore_infinities(const Batch& batch, std::int64_t n, Range rows, Range columns, const std::uint8_t* flags,
+                        void* tile, std::int64_t ld, std::int64_t acc_bytes) {
+    const Bias& bias = batch.bias;
+    const double hidden = -std::numeric_limits<double>::infinity();
+    for (std::int64_t r = 0; r < rows.size(); ++r) {
+        for (std::int64_t c = 0; flags[r] != 0 && c < columns.size(); ++c) {
+            const std::int64_t offset =
+                n * bias.stride.n + (rows.begin + r) * bias.stride.s + (columns.begin + c) * bias.stride.d;
+            if (load_scalar(bias.data + offset * size_of(bias.dtype), bias.dtype) != hidden) continue;
+            store_scalar(static_cast<std::byte*>(tile) + (r * ld + c) * acc_bytes,
+                         acc_bytes == 8 ? DType::f64 : DType::f32, hidden);
+        }
+    }
 }
+
+}  // namespace
 
 bool fill_bias(const Batch& batch, const kernels::ComputeKernels& kernels, std::int64_t n, Range rows, Range columns,
                void* tile, std::int64_t ld, std::uint8_t* flags) {
@@ -132,15 +143,8 @@ bool fill_bias(const Batch& batch, const kernels::ComputeKernels& kernels, std::
     args.nonfinite = flags;
     kernels.load_bias(args);
     // NaN and +inf go their IEEE way; −inf hides.
-    bool hides = false;
-    for (std::int64_t r = 0; r < rows.size(); ++r) {
-        if (flags[r] == 0) continue;
-        flags[r] = 0;
-        for (std::int64_t c = 0; c < columns.size() && flags[r] == 0; ++c) {
-            flags[r] = is_minus_infinity(tile, r * ld + c, acc) ? 1 : 0;
-        }
-        hides = hides || flags[r] != 0;
-    }
+    const bool hides = std::memchr(flags, 1, static_cast<std::size_t>(rows.size())) != nullptr;
+    if (hides && !(bias.factor > 0)) restore_infinities(batch, n, rows, columns, flags, tile, ld, acc);
     return hides;
 }
 

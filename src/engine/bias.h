@@ -31,12 +31,10 @@
 namespace fascore {
 
 /// Fills rows × columns of head n into `tile` (accumulate type, leading dimension ld), zeros up to whole granules.
-/// Returns whether a pair is hidden by −inf; then flags[r] tells the rows that have one.
+/// Returns whether a pair is hidden by a pse of −inf; then flags[r] tells the rows that may have one, and there the tile
+/// holds −inf whatever the factor.
 bool fill_bias(const Batch& batch, const kernels::ComputeKernels& kernels, std::int64_t n, Range rows, Range columns,
                void* tile, std::int64_t ld, std::uint8_t* flags);
-
-/// Element of an accumulate-type array is −inf.
-bool is_minus_infinity(const void* array, std::int64_t index, std::int64_t acc_bytes);
 
 class BiasGradient {
   public:

@@ -71,21 +71,11 @@ kernels::ScoreTerms make_terms(const Batch& batch, const Plan& plan, const kerne
     return terms;
 }
 
-// Clears the bits of pairs that the bias hides. Returns the class of what is left.
-TileClass clear_hidden(const std::array<std::uint8_t, most_rows>& flags, std::int64_t acc_bytes, Range rows,
-                       Range columns, const void* bias, std::int64_t ld, std::uint16_t* words, std::int64_t row_words,
-                       TileClass kind) {
+// The class of a tile by its bits.
+TileClass class_of(const std::uint16_t* words, std::int64_t row_words, Range rows) {
     std::uint32_t any = 0;
-    for (std::int64_t r = 0; r < rows.size(); ++r) {
-        std::uint16_t* row = words + r * row_words;
-        for (std::int64_t c = 0; flags[static_cast<std::size_t>(r)] != 0 && c < columns.size(); ++c) {
-            if (!is_minus_infinity(bias, r * ld + c, acc_bytes)) continue;
-            row[c / granule] = static_cast<std::uint16_t>(row[c / granule] & ~(1U << (c % granule)));
-            kind = TileClass::partial;
-        }
-        for (std::int64_t w = 0; w < row_words; ++w) any |= row[w];
-    }
-    return any == 0 ? TileClass::empty : kind;
+    for (std::int64_t w = 0; w < rows.size() * row_words; ++w) any |= words[w];
+    return any == 0 ? TileClass::empty : TileClass::partial;
 }
 
 }  // namespace
@@ -104,8 +94,10 @@ TileMask mask_tile(const Batch& batch, const Plan& plan, const Band& band, const
     if (bits) {
         tile.kind = fill_tile(batch, n, rows, columns, buffers.words, plan.row_words);
         if (hides && tile.kind != TileClass::empty) {
-            tile.kind = clear_hidden(flags, plan.shape.acc_bytes, rows, columns, buffers.bias, plan.tile_ld,
-                                     buffers.words, plan.row_words, tile.kind);
+            kernels.hide_infinite({buffers.bias, plan.tile_ld, static_cast<std::int32_t>(rows.size()),
+                                   static_cast<std::int32_t>((columns.size() + granule - 1) / granule * granule),
+                                   flags.data(), buffers.words, plan.row_words});
+            tile.kind = class_of(buffers.words, plan.row_words, rows);
         }
         if (tile.kind == TileClass::empty) return tile;
     }

@@ -142,6 +142,17 @@ struct SoftmaxBackwardArgs {
     void* dx;  ///< out: the gradient of x, accumulate type, [rows][lds]; null = not asked
 };
 
+/// Clears the bit of every −inf of a bias tile, in the rows whose flag is set.
+struct HideArgs {
+    const void* bias;  ///< accumulate type
+    std::int64_t ld;
+    std::int32_t rows;
+    std::int32_t columns;  ///< multiple of 16
+    const std::uint8_t* flags;
+    std::uint16_t* words;
+    std::int64_t row_words;
+};
+
 /// dst[r][c] = −slope · |first + c − r|, or its root in place of the distance; accumulate type.
 struct SlopeArgs {
     double slope;
@@ -250,6 +261,7 @@ struct ComputeKernels {
     void (*store_rows)(const StoreArgs&);
     void (*rescale_rows)(const RescaleArgs&);
     void (*load_bias)(const LoadArgs&);  ///< load_rows into the accumulate type
+    void (*hide_infinite)(const HideArgs&);
     void (*slope_bias)(const SlopeArgs&);
     double (*slope_sum)(const SlopeArgs&);  ///< Σ dst[r][c] · distance: the slope's gradient but for its sign
     void (*add_tile)(const AddArgs&);

@@ -110,8 +110,14 @@ class Group {
             if (out_given) load(batch_.attention_in, n, first, count, out);
             dot_products(dy, count, value_turned, dR);
             for (std::int64_t r = 0; r < count; ++r) {
-                if (columns(r).empty()) continue;
                 const std::int64_t i = first + r;
+                if (columns(r).empty()) {
+                    // Its softmax is its sink alone: no Δ, and a log-sum-exp that is the sink.
+                    if (batch_.dlse.wanted) {
+                        gradient_of_sink(n, statistics(n, r), -load_statistic<Real>(batch_.dlse, n, i));
+                    }
+                    continue;
+                }
                 const Row row = batch_.softmax_max.wanted ? given_statistics(n, i) : statistics(n, r);
                 weights(n, i, r, row);
                 for (const std::int64_t j : columns(r)) dR.row(r)[j] = evaluation_.step(dR.row(r)[j]);

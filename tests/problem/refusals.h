@@ -379,6 +379,10 @@ inline const Refusal<ForwardCall> forward_refusals[] = {
     {"softmax_sum_in_softmax_max",
      [](ForwardCall& c) { c.out.softmax_sum.data = static_cast<std::byte*>(c.out.softmax_max.data) + 4; },
      "softmax_sum: data is shared with softmax_max's, must not overlap another output"},
+    {"statistics_with_gaps_begin_alike",
+     [](ForwardCall& c) { c.out.softmax_max.stride = c.out.softmax_sum.stride = {320, 80, 16, 2};
+                          c.out.softmax_sum.data = c.out.softmax_max.data; },
+     "softmax_sum: data is softmax_max's, must not overlap another output"},
     {"attention_out_over_key", [](ForwardCall& c) { c.out.attention_out.data = c.memory->at(1) - 2; },
      "attention_out: data is shared with key's, must not overlap an input"},
     // mask and band
@@ -488,6 +492,9 @@ inline const Refusal<ForwardCall> forward_refusals[] = {
     {"drop_mask_short_packed", [](ForwardCall& c) { c.pack(); c.params.keep_prob = 0.5;
                                                     c.in.drop_mask = {c.memory->at(16), DType::u8, {22}}; },
      "drop_mask: shape is [22], must be at least 23 bytes for 184 bits"},
+    {"drop_mask_short_by_a_part", [](ForwardCall& c) { c.pack(); static const std::int64_t ends[] = {5, 8, 12};
+         c.params.actual_seq_kvlen = ends; c.params.keep_prob = 0.5; c.in.drop_mask = {c.memory->at(16), DType::u8, {21}}; },
+     "drop_mask: shape is [21], must be at least 22 bytes for 172 bits"},
     {"drop_mask_strides", [](ForwardCall& c) { c.params.keep_prob = 0.5; c.in.drop_mask = {c.memory->at(16), DType::u8, {30}};
                                                c.in.drop_mask.stride[0] = 2; },
      "drop_mask: strides are [2], must be contiguous"},

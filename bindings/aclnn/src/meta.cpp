@@ -176,6 +176,7 @@ template <class Element, class Stored>
 void* create_array(const char* function, Registry<std::vector<Stored>>& kept, const Element* value, std::uint64_t size) noexcept {
     return create(function, kept, [&](std::vector<Stored>& array) -> Verdict {
         if (value == nullptr && size > 0) return null("value");
+        array.reserve(size);  // throws where the end of so many could not even be addressed
         array.assign(value, value + (value == nullptr ? 0 : size));
         return {};
     });

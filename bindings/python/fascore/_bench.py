@@ -229,6 +229,13 @@ def _bar(items: list[int], what: str) -> Any:
     return tqdm(items, desc=what, unit="length")
 
 
+def _finish(axes: Any, lengths: list[int]) -> None:
+    axes.set_xticks(lengths, [str(length) for length in lengths])
+    axes.minorticks_off()
+    axes.legend(ncols=2, fontsize="small")
+    axes.grid(alpha=0.3)
+
+
 def draw(report: dict[str, Any], path: str) -> None:
     import matplotlib
 
@@ -263,9 +270,7 @@ def draw(report: dict[str, Any], path: str) -> None:
         title=f"speed, {report['dtype']}{', causal' if report['causal'] else ''}",
         ylim=(0, None),
     )
-    speed.xaxis.set_major_formatter("{x:.0f}")
-    speed.legend()
-    speed.grid(alpha=0.3)
+    _finish(speed, sorted({row["S1"] for row in report["rows"]}))
     lengths = list(report["errors"])
     names = ("attention_out", "dq", "dk", "dv")
     for at, name in enumerate(names):
@@ -281,9 +286,7 @@ def draw(report: dict[str, Any], path: str) -> None:
     error.set(
         xscale="log", yscale="log", xlabel="S", ylabel="relative rms error against float64", title="error, one head"
     )
-    error.xaxis.set_major_formatter("{x:.0f}")
-    error.legend(ncols=2, fontsize="small")
-    error.grid(alpha=0.3)
+    _finish(error, lengths)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

@@ -24,6 +24,7 @@ constexpr ComputeKernels plain_kernels(const char* name) {
         store_rows<F>,
         rescale_rows<F>,
         load_rows<F>,
+        hide_infinite<F>,
         slope_bias<F>,
         slope_sum<F>,
         add_tile<F>,

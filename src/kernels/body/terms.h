@@ -80,6 +80,22 @@ struct RowTerms {
 
 // ---- tiles ----
 
+template <class F>
+void hide_infinite(const HideArgs& args) {
+    using Scalar = typename F::Scalar;
+    constexpr auto hidden = -static_cast<Scalar>(__builtin_inff());
+    for (std::int64_t r = 0; r < args.rows; ++r) {
+        if (args.flags[r] == 0) continue;
+        const auto* bias = static_cast<const Scalar*>(args.bias) + r * args.ld;
+        std::uint16_t* words = args.words + r * args.row_words;
+        for (std::int64_t w = 0; w < args.columns / 16; ++w) {
+            std::uint32_t bits = 0;
+            for (int i = 0; i < 16; ++i) bits |= static_cast<std::uint32_t>(bias[16 * w + i] == hidden) << i;
+            words[w] = static_cast<std::uint16_t>(words[w] & ~bits);
+        }
+    }
+}
+
 /// Distance of column c of a row to the diagonal, or its root.
 template <class Scalar>
 inline Scalar slope_distance(std::int64_t offset, std::int64_t c, bool root) {

@@ -37,6 +37,7 @@ constexpr ComputeKernels bf16_kernels{
     store_rows<F32>,
     rescale_rows<F32>,
     load_rows<F32>,
+    hide_infinite<F32>,
     slope_bias<F32>,
     slope_sum<F32>,
     add_tile<F32>,

@@ -88,6 +88,11 @@ Data& Data::fill(double value) {
     return fill([&](std::int64_t) { return value; });
 }
 
+Data& Data::clear() {
+    std::fill(bytes_.begin(), bytes_.end(), std::byte{0});
+    return *this;
+}
+
 Data& Data::vary(std::uint64_t seed) {
     test::Random random(seed);
     // Coarse steps, so that 8-bit types hold most of them.

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ class Data {
 
     Data& fill(const std::function<double(std::int64_t)>& value);
     Data& fill(double value);
+    /// Every byte 0.
+    Data& clear();
     /// Small numbers that look random, the same for the same seed in any arrangement.
     Data& vary(std::uint64_t seed);
 
@@ -141,6 +144,8 @@ struct VersionRow {
     Family family;
     int number;
 };
+
+inline void PrintTo(const VersionRow& row, std::ostream* out) { *out << row.name; }
 
 /// All of them, those of hifloat8 and the two "largest" forms included (by_hand.cpp).
 [[nodiscard]] const std::vector<VersionRow>& versions();

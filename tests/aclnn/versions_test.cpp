@@ -89,7 +89,7 @@ TEST_P(EveryVersion, TokensAndModeArrive) {
     const VersionRow& row = GetParam();
     const Layout layout = layouts_of(row).back();
     Data mask(ACL_UINT8, {2048, 2048});
-    mask.fill(0);
+    mask.clear();
     const auto with_band = [&](Problem& problem) {
         Given given = problem.given();
         given.atten_mask = mask.handle();
@@ -233,7 +233,7 @@ TEST_P(EveryVersion, ComputesTheShippedSample) {
     for (Data* data : {&query, &key, &value, &dy, &out}) data->fill(1);
     max.fill(3);
     sum.fill(3);
-    mask.fill(0);
+    mask.clear();
     const Array zero({0}), lengths({S});
     Given given;
     given.query = query.handle(), given.key = key.handle(), given.value = value.handle(), given.dy = dy.handle();
@@ -373,7 +373,7 @@ struct Example {
         max = Data(ACL_FLOAT, is_packed ? Data::Shape{3, 2, 8} : Data::Shape{1, 2, 3, 8});
         sum = Data(ACL_FLOAT, max.shape());
         mask = Data(ACL_BOOL, {2048, 2048});
-        mask.fill(0);
+        mask.clear();
     }
     [[nodiscard]] std::int64_t place(std::int64_t N, std::int64_t S, std::int64_t n, std::int64_t s, std::int64_t d) const {
         return layout == Layout::TND ? (s * N + n) * 2 + d : (n * S + s) * 2 + d;
@@ -599,7 +599,7 @@ TEST(Features, RopeParts) {
         Data dq_rope(ACL_BF16, query_shape), dk_rope(ACL_BF16, key_shape), dq_expected(ACL_BF16, query_shape), dk_expected(ACL_BF16, key_shape);
         query_rope.vary(21);
         key_rope.vary(22);
-        mask.fill(0);
+        mask.clear();
         Given given = problem.given();
         given.query_rope = query_rope.handle();
         given.key_rope = key_rope.handle();

@@ -233,8 +233,8 @@ def test_dlpack_arrays():
 REFUSED = [
     (ValueError, r"^value: ", {"value": random((B, 3, S2, DV))}),
     (TypeError, r"^query: list, must be", {"query": [1.0]}),
-    (TypeError, r"^dtype int32", {"query": np.zeros((B, N1, S1, D), np.int32)}),
-    (TypeError, r"^dtype >f4", {"query": random((B, N1, S1, D)).astype(">f4")}),
+    (TypeError, r"^query: dtype int32", {"query": np.zeros((B, N1, S1, D), np.int32)}),
+    (TypeError, r"^query: dtype >f4", {"query": random((B, N1, S1, D)).astype(">f4")}),
     (TypeError, r"^key: dtype int64", {"key": np.zeros((B, N2, S2, D), np.int64)}),
     (ValueError, r"^layout: 'BDSN'", {"layout": "BDSN"}),
     (ValueError, r"^rule: 'causal'", {"rule": "causal"}),

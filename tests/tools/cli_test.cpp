@@ -624,6 +624,14 @@ TEST(Cli, verify_says_no_to_wrong_gradients) {
     EXPECT_TRUE(contains(shape.err, ": dk: shape is [1, 2, 40, 16], must be [1, 2, 41, 16]\n")) << shape.err;
 }
 
+TEST(Cli, verify_of_8_bit_problems) {
+    for (const char* problem :
+         {"--dtype f8e4m3", "--dtype f8e5m2 --out-dtype f16 --causal", "--dtype f8e4m3 --out-dtype f32 --rope 8"}) {
+        const Said said = run_cli(fmt::format("verify --shape 1,2,150:260,32 {}", problem));
+        EXPECT_EQ(said.status, 0) << problem << said.out << said.err;
+    }
+}
+
 TEST(Cli, verify_takes_given_statistics_as_given) {
     const Scratch scratch;
     ASSERT_EQ(run_cli(fmt::format("score {} --dtype f32 --with-inputs -o {}", small, scratch.path("p"))).status, 0);

@@ -650,14 +650,10 @@ Verdict Translation::results() {
 // fascore takes 0 for "as the tensor says"; here the number must be right.
 Verdict Translation::heads() {
     const TensorDims& query = view(Field::query).dims;
-    std::size_t axis = 0;
-    switch (call_.params_.layout) {
-        case Layout::BNSD:
-        case Layout::TND: axis = 1; break;
-        case Layout::BSND: axis = 2; break;
-        default: return {};
-    }
-    if (query.rank > static_cast<int>(axis) && query.shape[axis] != given_.head_num) {
+    const Layout layout = call_.params_.layout;
+    if (layout == Layout::BSH || layout == Layout::SBH) return {};
+    const std::size_t axis = layout == Layout::BSND ? 2 : 1;
+    if (query.rank == (layout == Layout::TND ? 3 : 4) && query.shape[axis] != given_.head_num) {
         return refuse(Field::head_num, "given " + text(given_.head_num), "must be query's head count " + text(query.shape[axis]));
     }
     return {};

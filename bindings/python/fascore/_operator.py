@@ -166,6 +166,13 @@ def _checked(out: Mapping[str, Any] | None, names: Sequence[str]) -> Mapping[str
     return out or {}
 
 
+def _dtype_of(array: Any, name: str) -> str:
+    try:
+        return dtype_name(array.dtype)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+
+
 def _statistics_dtype(name: str) -> str:
     return "f64" if name == "f64" else "f32"
 
@@ -219,7 +226,7 @@ def prepare_forward(given: Mapping[str, Any], *, reference: bool = False) -> _Ca
     parameters, inputs = _split(given, _SHARED)
     params = make_params(parameters)
     query, key, value = inputs[:3]
-    query_dtype = dtype_name(query.dtype)
+    query_dtype = _dtype_of(query, "query")
     shapes = output_shapes(parameters.get("layout", "BNSD"), parameters.get("head_num", 0), query, key, value)
     out = _checked(given.get("out"), ForwardResult._fields)
     kept = as_array(out.get("attention_out"), "attention_out")
@@ -240,7 +247,7 @@ def prepare_backward(given: Mapping[str, Any], *, reference: bool = False) -> _C
     parameters, inputs = _split(given, _SHARED + _BACKWARD)
     params = make_params(parameters)
     named = dict(zip(_SHARED + _BACKWARD, inputs, strict=True))
-    query_dtype = dtype_name(named["query"].dtype)
+    query_dtype = _dtype_of(named["query"], "query")
     out = _checked(given.get("out"), BackwardResult._fields)
     want = given.get("want")
     if want is None:
@@ -255,7 +262,7 @@ def prepare_backward(given: Mapping[str, Any], *, reference: bool = False) -> _C
         array = as_array(out.get(name), name)
         if array is None and name in want:
             source = named[of]
-            dtype = dtype_name(source.dtype)
+            dtype = _dtype_of(source, of)
             if reference:
                 dtype = "f64"
             elif of not in ("pse", "sink") and query_dtype in EIGHT_BIT:

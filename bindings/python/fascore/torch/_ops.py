@@ -304,11 +304,16 @@ def _backward_of_op(ctx: Any, dy: Tensor | None, dmax: Any, dsum: Any, dlse: Ten
     return _gradient(ctx, torch.ops.fascore.attention_backward.default, dy, dlse)
 
 
+def _second_derivative(ctx: Any, gradients: Any) -> Any:
+    raise NotImplementedError("fascore: the second derivative of attention is not implemented")
+
+
 torch.library.impl("fascore::attention", "CPU", _forward)
 torch.library.impl("fascore::attention_backward", "CPU", _backward)
 torch.library.register_fake("fascore::attention", _forward_fake)
 torch.library.register_fake("fascore::attention_backward", _backward_fake)
 torch.library.register_autograd("fascore::attention", _backward_of_op, setup_context=_setup_context)
+torch.library.register_autograd("fascore::attention_backward", _second_derivative)
 
 
 class _Attention(torch.autograd.Function):

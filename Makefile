@@ -36,6 +36,12 @@ test: build ## every test of the release build, proofs and emulation included
 	@cmake --build --preset release -j $(JOBS)
 	@echo "== test release"
 	@ctest --preset release -j $(JOBS)
+	@echo "== test python"
+	@scripts/python_tests.sh
+
+python: ## .venv with fascore for Python, NumPy and a CPU build of PyTorch
+	@scripts/install_deps.sh python
+	@scripts/python_env.sh
 
 bench: build ## the standard benchmark suite
 	@echo "== bench/suites/standard.txt"
@@ -86,4 +92,4 @@ echo "== build $(1) ($(JOBS) jobs)" && cmake --build --preset $(1) -j $(JOBS) &&
 echo "== test $(1)" && ctest --preset $(1) -j $(JOBS)
 endef
 
-.PHONY: help deps build demo test bench asan tsan baseline coverage emulate aarch64 tidy format lint clean
+.PHONY: help deps build demo test python bench asan tsan baseline coverage emulate aarch64 tidy format lint clean

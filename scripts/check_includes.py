@@ -27,7 +27,13 @@ EDGES = {
     "src/api": [*PUBLIC, "base/", "problem/", "plan/", "engine/", "kernels/", "reference/", "api/"],
     "tools": [*PUBLIC, "standard_suite.h"],  # generated from bench/suites
     "examples": PUBLIC,
+    "bindings/python": PUBLIC,
+    "bindings/aclnn/include": ["acl/", "aclnn/"],
+    "bindings/aclnn/src": [*PUBLIC, "acl/", "aclnn/", "aclnnop/"],
+    "examples/aclnn": ["acl/", "aclnnop/"],
 }
+# Folders of programs and libraries that stand beside src/: their files include one another by plain name.
+BESIDE = ("tools", "examples", "bindings/aclnn/src")
 # Code compiled with an instruction set's flags: anything that could bring inline functions with names stays out.
 HERMETIC = ["src/kernels/simd", "src/kernels/body", "src/kernels/isa", "src/kernels/kernel_table.h"]
 HERMETIC_SYSTEM = {"cstddef", "cstdint", "cstring", "immintrin.h", "arm_neon.h"}
@@ -41,11 +47,11 @@ def complaints(path: pathlib.Path) -> list[str]:
     found = []
     for bracket, target in INCLUDE.findall(path.read_text(encoding="utf-8")):
         if bracket == "<":
-            if target.startswith("fascore/") and folder not in ("tools", "examples"):
+            if target.startswith("fascore/") and folder not in BESIDE:
                 found.append(f"{name}: <{target}>, our own headers are included with quotes")
             elif any(name.startswith(h) for h in HERMETIC) and target not in HERMETIC_SYSTEM:
                 found.append(f"{name}: <{target}>, kernel code may include only {sorted(HERMETIC_SYSTEM)}")
-        elif folder in ("tools", "examples") and any(
+        elif folder in BESIDE and any(
             (base / target).exists() for base in (path.parent, ROOT / folder, ROOT / folder / name.split("/")[1])
         ):
             continue  # a file of the program itself
@@ -55,7 +61,8 @@ def complaints(path: pathlib.Path) -> list[str]:
 
 
 def main() -> int:
-    files = [p for f in ("include", "src", "tools", "examples") for p in sorted((ROOT / f).rglob("*.[ch]*"))]
+    folders = ("include", "src", "tools", "examples", "bindings")
+    files = [p for f in folders for p in sorted((ROOT / f).rglob("*.[ch]*"))]
     files = [p for p in files if p.suffix in (".h", ".cpp", ".c")]
     found = [c for p in files for c in complaints(p)]
     print("\n".join(found) if found else f"{len(files)} files, every include points down")

@@ -8,5 +8,5 @@ cd "$(dirname "$0")/.."
 
 mode=(-i)
 [[ ${1:-} == --check ]] && mode=(--dry-run --Werror)
-find include src tools examples tests \( -name '*.cpp' -o -name '*.h' \) -print0 | sort -z |
+find include src bindings tools examples tests \( -name '*.cpp' -o -name '*.h' \) -print0 | sort -z |
     xargs -0 --no-run-if-empty clang-format "${mode[@]}"

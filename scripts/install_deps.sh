@@ -3,7 +3,9 @@
 #
 # Installs the Debian packages that a goal needs, and only those that are missing.
 #
-#   scripts/install_deps.sh [build|test|ci]      build: tools and examples too      test: and the tests, proofs, emulation
+#   scripts/install_deps.sh [build|python|test|ci]
+#                                                build: tools and examples too      test: and the tests, proofs, emulation
+#                                                python: what compiles the Python extension
 #                                                ci: and the cross compiler, clang-format, clang-tidy
 #
 # As root or with passwordless sudo it runs apt-get; otherwise it prints the command for somebody who may, and fails.
@@ -13,16 +15,22 @@ goal=${1:-test}
 packages=(g++ make cmake ninja-build pkg-config libcli11-dev libfmt-dev nlohmann-json3-dev)
 case $goal in
     build) ;;
+    python) packages=(g++ make cmake ninja-build) ;;
     test) packages+=(python3 binutils libgtest-dev librapidcheck-dev qemu-user) ;;
     ci)
         packages+=(python3 binutils libgtest-dev librapidcheck-dev qemu-user
                    googletest g++-aarch64-linux-gnu clang-format clang-tidy util-linux)
         ;;
     *)
-        echo "install_deps: unknown goal '$goal', must be build, test or ci" >&2
+        echo "install_deps: unknown goal '$goal', must be build, python, test or ci" >&2
         exit 2
         ;;
 esac
+# Python's headers and venv come with it, except where Debian splits them off.
+if [[ $goal != build ]] && ! python3 -c 'import ensurepip, os, sysconfig, venv, sys
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))' 2>/dev/null; then
+    packages+=(python3 python3-venv python3-dev)
+fi
 if [[ $(dpkg --print-architecture 2>/dev/null) == arm64 ]]; then  # native there: no cross compiler, no x86 emulation
     kept=()
     for package in "${packages[@]}"; do [[ $package == g++-aarch64-linux-gnu ]] || kept+=("$package"); done

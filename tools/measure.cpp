@@ -138,7 +138,8 @@ Error measure_error(const HostTensor& actual, const HostTensor& reference, DType
 
 bool within_budget(const Error& ours, const Error& plain, const Size& reference, const Budget& budget) {
     if (reference.max_abs <= budget.floor && ours.max_abs <= budget.floor) return true;
-    double slack = ulp_of(reference.max_abs, budget.dtype);
+    double slack =
+        ulp_of(reference.max_abs, budget.from_8bit && budget.dtype == DType::f32 ? DType::bf16 : budget.dtype);
     double frobenius_slack = slack;
     if (budget.dtype == DType::f64) {
         slack = static_cast<double>(budget.longest_sum) * 0x1p-53 * reference.max_abs;

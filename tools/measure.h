@@ -47,11 +47,17 @@ struct Size {
 ///   n · 2^-53 · max|ref|, √count times it     f64: the reference is rounded like we are; n terms of random sign summed
 ///   for the Frobenius norm                    in two orders differ by about √n · 2^-53 · √n · rms(term), which is
 ///                                             n · 2^-53 times the size of a term; n is the longest sum
+///   one ulp of bf16                           8-bit problems whose results are f32: P and dS are rounded to 8 bits on
+///   the
+///                                             way, and an f32 P beside a tie may fall the other way than a float64
+///                                             one. That moves one term by 2^-4 (e5m2: 2^-3) of itself; the largest
+///                                             result is a sum of many, so a term is taken as 2^-4 of it
 /// A gradient that cancels to nothing (max|ref| below `floor`, the rounding of its own terms) is right when ours does.
 struct Budget {
     DType dtype = DType::f32;  ///< of the output
     std::int64_t longest_sum = 1;
     double floor = 0;
+    bool from_8bit = false;  ///< P and dS were rounded to 8 bits
 };
 [[nodiscard]] bool within_budget(const Error& ours, const Error& plain, const Size& reference, const Budget& budget);
 

@@ -23,8 +23,8 @@
 
 namespace fascore::cli {
 
-/// Which rows belong to which batch: S each, or, packed, from one end to the next (cumulative, 0 at the tail: not
-/// there). Rows of a batch are counted through all of them, rows before it first.
+/// Which rows belong to which batch: `length` each, or, packed, those up to its end (cumulative ends, at the tail a 0
+/// for each batch that is not there). begin() counts rows of all batches, as if they lay one after the other.
 class Rows {
   public:
     Rows(std::int64_t batches, std::int64_t length) noexcept : batches_(batches), length_(length) {}

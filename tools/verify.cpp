@@ -80,7 +80,7 @@ std::vector<Row> forward_rows(const Problem& problem) {
     const ForwardResult reference = run_reference_forward(problem, Evaluation::exact);
     ForwardResult plain = run_reference_forward(problem, Evaluation::plain);
     const std::int64_t sum = longest_sum_of(problem);
-    const Budget attention{problem.out_dtype, sum, 0.0};
+    const Budget attention{problem.out_dtype, sum, 0.0, is_8bit(problem.dtype)};
     const Budget statistics{problem.statistic_dtype(), sum, 0.0};
     return {
         judge("attention_out", ours.attention_out, plain.attention_out, reference.attention_out, attention),
@@ -106,7 +106,8 @@ std::vector<Row> gradient_rows(const Options& options, Problem& problem) {
     for (const GradientSlot& slot : gradient_slots()) {
         const HostTensor& wanted = expected.*slot.tensor;
         if (!wanted.present()) continue;
-        const Budget budget{wanted.dtype(), longest_sum_of(problem, slot.name), gradient_floor(problem, slot.name)};
+        const Budget budget{wanted.dtype(), longest_sum_of(problem, slot.name), gradient_floor(problem, slot.name),
+                            is_8bit(problem.dtype)};
         rows.push_back(judge(slot.name, ours.*slot.tensor, plain.*slot.tensor, reference.*slot.tensor, budget));
     }
     return rows;

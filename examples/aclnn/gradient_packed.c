@@ -18,14 +18,14 @@
 #include "aclnnop/aclnn_flash_attention_score.h"
 #include "aclnnop/aclnn_flash_attention_score_grad.h"
 
-#define CHECK(call)                                                                              \
-    do {                                                                                         \
-        const int status = (call);                                                               \
-        if (status != ACL_SUCCESS) {                                                             \
-            const char *text = aclGetRecentErrMsg();                                             \
-            fprintf(stderr, "%s returned %d\n%s\n", #call, status, text == NULL ? "" : text);    \
-            exit(1);                                                                             \
-        }                                                                                        \
+#define CHECK(call)                                                                           \
+    do {                                                                                      \
+        const int status = (call);                                                            \
+        if (status != ACL_SUCCESS) {                                                          \
+            const char* text = aclGetRecentErrMsg();                                          \
+            fprintf(stderr, "%s returned %d\n%s\n", #call, status, text == NULL ? "" : text); \
+            exit(1);                                                                          \
+        }                                                                                     \
     } while (0)
 
 enum { SEQUENCES = 4, T = 120, N1 = 4, N2 = 2, D = 64, MASK = 2048 };
@@ -38,18 +38,18 @@ typedef struct {
     void *query, *key, *value, *dy, *out, *maximum, *sum, *dq, *dk, *dv;
 } Memory;
 
-static void *device_memory(size_t bytes) {
-    void *memory = NULL;
+static void* device_memory(size_t bytes) {
+    void* memory = NULL;
     CHECK(aclrtMalloc(&memory, bytes, ACL_MEM_MALLOC_HUGE_FIRST));
     CHECK(aclrtMemset(memory, bytes, 0, bytes));
     return memory;
 }
 
 /* BF16 is the upper half of a float. */
-static void *wave(int heads, double step) {
+static void* wave(int heads, double step) {
     const size_t count = (size_t)T * (size_t)heads * D;
-    uint16_t *host = (uint16_t *)malloc(2 * count);
-    void *memory = device_memory(2 * count);
+    uint16_t* host = (uint16_t*)malloc(2 * count);
+    void* memory = device_memory(2 * count);
     size_t k;
     for (k = 0; k < count; ++k) {
         const float value = (float)sin(step * (double)k);
@@ -63,23 +63,24 @@ static void *wave(int heads, double step) {
 }
 
 /* Rows first .. first + rows - 1 of a packed tensor: the offset of a view, counted in elements. */
-static aclTensor *view(void *memory, int64_t first, int64_t rows, int64_t heads, int64_t columns, aclDataType type) {
+static aclTensor* view(void* memory, int64_t first, int64_t rows, int64_t heads, int64_t columns, aclDataType type) {
     const int64_t shape[3] = {rows, heads, columns};
     const int64_t storage[3] = {T, heads, columns};
-    aclTensor *tensor = aclCreateTensor(shape, 3, type, NULL, first * heads * columns, ACL_FORMAT_ND, storage, 3, memory);
+    aclTensor* tensor =
+        aclCreateTensor(shape, 3, type, NULL, first * heads * columns, ACL_FORMAT_ND, storage, 3, memory);
     if (tensor == NULL) exit(1);
     return tensor;
 }
 
 /* Forward and gradient of rows first .. first + rows - 1 as the sequences that `lengths` says. */
-static void compute(const Memory *m, int64_t first, int64_t rows, const int64_t *lengths, uint64_t sequences,
-                    const aclTensor *mask, aclrtStream stream) {
+static void compute(const Memory* m, int64_t first, int64_t rows, const int64_t* lengths, uint64_t sequences,
+                    const aclTensor* mask, aclrtStream stream) {
     char layout[] = "TND", order[] = "same_as_input";
-    aclTensor *all[10];
-    aclIntArray *array = aclCreateIntArray(lengths, sequences);
+    aclTensor* all[10];
+    aclIntArray* array = aclCreateIntArray(lengths, sequences);
     uint64_t bytes = 0;
-    aclOpExecutor *executor;
-    void *workspace = NULL;
+    aclOpExecutor* executor;
+    void* workspace = NULL;
     int k;
     all[0] = view(m->query, first, rows, N1, D, ACL_BF16);
     all[1] = view(m->key, first, rows, N2, D, ACL_BF16);
@@ -102,8 +103,8 @@ static void compute(const Memory *m, int64_t first, int64_t rows, const int64_t 
     workspace = NULL;
 
     CHECK(aclnnFlashAttentionUnpaddingScoreGradV4GetWorkspaceSize(
-        all[0], all[1], all[2], all[3], NULL, NULL, NULL, mask, all[5], all[6], NULL, all[4], NULL, array, array, 0.125, 1.0,
-        INT_MAX, INT_MAX, N1, layout, 0, 3, all[7], all[8], all[9], NULL, order, &bytes, &executor));
+        all[0], all[1], all[2], all[3], NULL, NULL, NULL, mask, all[5], all[6], NULL, all[4], NULL, array, array, 0.125,
+        1.0, INT_MAX, INT_MAX, N1, layout, 0, 3, all[7], all[8], all[9], NULL, order, &bytes, &executor));
     if (bytes > 0) CHECK(aclrtMalloc(&workspace, bytes, ACL_MEM_MALLOC_HUGE_FIRST));
     CHECK(aclnnFlashAttentionUnpaddingScoreGradV4(workspace, bytes, executor, stream));
     CHECK(aclrtSynchronizeStream(stream));
@@ -113,8 +114,8 @@ static void compute(const Memory *m, int64_t first, int64_t rows, const int64_t 
     CHECK(aclDestroyIntArray(array));
 }
 
-static int same(const char *name, const void *packed, const void *alone, size_t bytes) {
-    unsigned char *a = (unsigned char *)malloc(bytes), *b = (unsigned char *)malloc(bytes);
+static int same(const char* name, const void* packed, const void* alone, size_t bytes) {
+    unsigned char *a = (unsigned char*)malloc(bytes), *b = (unsigned char*)malloc(bytes);
     int equal;
     CHECK(aclrtMemcpy(a, bytes, packed, bytes, ACL_MEMCPY_DEVICE_TO_HOST));
     CHECK(aclrtMemcpy(b, bytes, alone, bytes, ACL_MEMCPY_DEVICE_TO_HOST));
@@ -125,12 +126,13 @@ static int same(const char *name, const void *packed, const void *alone, size_t 
 }
 
 int main(void) {
-    const size_t q_bytes = (size_t)2 * T * N1 * D, kv_bytes = (size_t)2 * T * N2 * D, statistics = (size_t)4 * T * N1 * 8;
+    const size_t q_bytes = (size_t)2 * T * N1 * D, kv_bytes = (size_t)2 * T * N2 * D,
+                 statistics = (size_t)4 * T * N1 * 8;
     const int64_t mask_shape[2] = {MASK, MASK};
-    unsigned char *upper = (unsigned char *)malloc((size_t)MASK * MASK);
+    unsigned char* upper = (unsigned char*)malloc((size_t)MASK * MASK);
     Memory packed, alone;
-    aclTensor *mask;
-    void *mask_memory;
+    aclTensor* mask;
+    void* mask_memory;
     aclrtStream stream = NULL;
     int64_t first = 0;
     int k, column, right = 1;
@@ -138,7 +140,8 @@ int main(void) {
     CHECK(aclInit(NULL));
     CHECK(aclrtSetDevice(0));
     CHECK(aclrtCreateStream(&stream));
-    packed.query = wave(N1, 0.37), packed.key = wave(N2, 0.53), packed.value = wave(N2, 0.71), packed.dy = wave(N1, 0.11);
+    packed.query = wave(N1, 0.37), packed.key = wave(N2, 0.53), packed.value = wave(N2, 0.71),
+    packed.dy = wave(N1, 0.11);
     alone = packed; /* the same inputs, results of its own */
     packed.out = device_memory(q_bytes), packed.dq = device_memory(q_bytes);
     packed.dk = device_memory(kv_bytes), packed.dv = device_memory(kv_bytes);
@@ -175,7 +178,7 @@ int main(void) {
     CHECK(aclrtFree(packed.value));
     CHECK(aclrtFree(packed.dy));
     {
-        void *results[12];
+        void* results[12];
         results[0] = packed.out, results[1] = packed.maximum, results[2] = packed.sum;
         results[3] = packed.dq, results[4] = packed.dk, results[5] = packed.dv;
         results[6] = alone.out, results[7] = alone.maximum, results[8] = alone.sum;

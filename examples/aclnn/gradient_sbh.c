@@ -15,14 +15,14 @@
 #include "acl/acl.h"
 #include "aclnnop/aclnn_flash_attention_score_grad.h"
 
-#define CHECK(call)                                                                              \
-    do {                                                                                         \
-        const int status = (call);                                                               \
-        if (status != ACL_SUCCESS) {                                                             \
-            const char *text = aclGetRecentErrMsg();                                             \
-            fprintf(stderr, "%s returned %d\n%s\n", #call, status, text == NULL ? "" : text);    \
-            exit(1);                                                                             \
-        }                                                                                        \
+#define CHECK(call)                                                                           \
+    do {                                                                                      \
+        const int status = (call);                                                            \
+        if (status != ACL_SUCCESS) {                                                          \
+            const char* text = aclGetRecentErrMsg();                                          \
+            fprintf(stderr, "%s returned %d\n%s\n", #call, status, text == NULL ? "" : text); \
+            exit(1);                                                                          \
+        }                                                                                     \
     } while (0)
 
 enum { S1 = 48, S2 = 64, B = 2, N = 2, D = 32, H = N * D };
@@ -31,12 +31,12 @@ static const double scale = 0.17677669529663687; /* 1 / sqrt(32) */
 
 /* A tensor: device memory and its descriptor, made from host values or (values null) filled with nothing. */
 typedef struct {
-    void *device;
-    aclTensor *tensor;
+    void* device;
+    aclTensor* tensor;
     size_t bytes;
 } Tensor;
 
-static Tensor make_tensor(const void *host, const int64_t *shape, uint64_t rank, aclDataType type) {
+static Tensor make_tensor(const void* host, const int64_t* shape, uint64_t rank, aclDataType type) {
     Tensor made = {NULL, NULL, 0};
     uint64_t axis;
     made.bytes = aclDataTypeSize(type);
@@ -48,27 +48,27 @@ static Tensor make_tensor(const void *host, const int64_t *shape, uint64_t rank,
     return made;
 }
 
-static void drop_tensor(Tensor *tensor) {
+static void drop_tensor(Tensor* tensor) {
     CHECK(aclDestroyTensor(tensor->tensor));
     CHECK(aclrtFree(tensor->device));
 }
 
 /* FP16 values of a gentle wave. */
-static aclFloat16 *wave(int count, double step) {
-    aclFloat16 *values = (aclFloat16 *)malloc((size_t)count * sizeof(aclFloat16));
+static aclFloat16* wave(int count, double step) {
+    aclFloat16* values = (aclFloat16*)malloc((size_t)count * sizeof(aclFloat16));
     int k;
     for (k = 0; k < count; ++k) values[k] = aclFloatToFloat16((float)sin(step * k));
     return values;
 }
 
 /* Element (s, b, n, d) of a host tensor in SBH. */
-static double at(const aclFloat16 *values, int s, int b, int n, int d) {
+static double at(const aclFloat16* values, int s, int b, int n, int d) {
     return (double)aclFloat16ToFloat(values[((s * B + b) * N + n) * D + d]);
 }
 
 /* The largest difference between a result and the formula, relative to the largest value of the formula. */
-static double difference(const char *name, const Tensor *result, const double *expected, int count) {
-    aclFloat16 *got = (aclFloat16 *)malloc(result->bytes);
+static double difference(const char* name, const Tensor* result, const double* expected, int count) {
+    aclFloat16* got = (aclFloat16*)malloc(result->bytes);
     double largest = 0, size = 0;
     int k;
     CHECK(aclrtMemcpy(got, result->bytes, result->device, result->bytes, ACL_MEMCPY_DEVICE_TO_HOST));
@@ -91,15 +91,15 @@ int main(void) {
     char layout[] = "SBH";
     aclFloat16 *query = wave(S1 * B * H, 0.37), *dy = wave(S1 * B * H, 0.11), *out = wave(S1 * B * H, 0.23);
     aclFloat16 *key = wave(S2 * B * H, 0.53), *value = wave(S2 * B * H, 0.71);
-    float *three = (float *)malloc(sizeof(float) * B * N * S1 * 8);
-    double *dq = (double *)calloc((size_t)S1 * B * H, sizeof(double));
-    double *dk = (double *)calloc((size_t)S2 * B * H, sizeof(double));
-    double *dv = (double *)calloc((size_t)S2 * B * H, sizeof(double));
+    float* three = (float*)malloc(sizeof(float) * B * N * S1 * 8);
+    double* dq = (double*)calloc((size_t)S1 * B * H, sizeof(double));
+    double* dk = (double*)calloc((size_t)S2 * B * H, sizeof(double));
+    double* dv = (double*)calloc((size_t)S2 * B * H, sizeof(double));
     aclrtStream stream = NULL;
     Tensor q, k, v, g, o, maximum, sum, dq_out, dk_out, dv_out;
     uint64_t workspace_bytes = 0;
-    aclOpExecutor *executor;
-    void *workspace = NULL;
+    aclOpExecutor* executor;
+    void* workspace = NULL;
     double off;
     int b, n, i, j, d, index;
 
@@ -120,9 +120,9 @@ int main(void) {
 
     /* Phase 1 checks and says how much workspace; phase 2 enqueues. */
     CHECK(aclnnFlashAttentionScoreGradV2GetWorkspaceSize(
-        q.tensor, k.tensor, v.tensor, g.tensor, NULL, NULL, NULL, NULL, maximum.tensor, sum.tensor, NULL, o.tensor, NULL,
-        NULL, NULL, scale, 1.0, INT_MAX, INT_MAX, N, layout, 0, 0, 1, dq_out.tensor, dk_out.tensor, dv_out.tensor, NULL,
-        &workspace_bytes, &executor));
+        q.tensor, k.tensor, v.tensor, g.tensor, NULL, NULL, NULL, NULL, maximum.tensor, sum.tensor, NULL, o.tensor,
+        NULL, NULL, NULL, scale, 1.0, INT_MAX, INT_MAX, N, layout, 0, 0, 1, dq_out.tensor, dk_out.tensor, dv_out.tensor,
+        NULL, &workspace_bytes, &executor));
     if (workspace_bytes > 0) CHECK(aclrtMalloc(&workspace, workspace_bytes, ACL_MEM_MALLOC_HUGE_FIRST));
     CHECK(aclnnFlashAttentionScoreGradV2(workspace, workspace_bytes, executor, stream));
     CHECK(aclrtSynchronizeStream(stream));
@@ -155,7 +155,7 @@ int main(void) {
     off = fmax(off, difference("dv", &dv_out, dv, S2 * B * H));
 
     {
-        Tensor *all[10];
+        Tensor* all[10];
         all[0] = &q, all[1] = &k, all[2] = &v, all[3] = &g, all[4] = &o;
         all[5] = &maximum, all[6] = &sum, all[7] = &dq_out, all[8] = &dk_out, all[9] = &dv_out;
         for (index = 0; index < 10; ++index) drop_tensor(all[index]);

@@ -14,7 +14,7 @@
 //
 // Sums over j run over the visible columns of row i only: a hidden pair is left out, never multiplied by zero, so
 // whatever its key or value holds cannot reach a result. dk and dv also sum over the G query heads of a kv head. A row
-// that sees nothing is in none of the sums.
+// that sees nothing is in none of the sums but one: with a sink its log-sum-exp is the sink, so dsink gets its dlse.
 //
 // 8-bit inputs: R, and dz before the factor scale, are replaced as quantise.h says before they meet value, dy, key or
 // query; P in dx is not.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The code table: one thing broken in a good call, the code that comes back, and the text; nothing was written. Each row
-// is tried with every version it speaks of.
+// The code table: one thing broken in a good call, the code that comes back, and the text; nothing was written. Each
+// row is tried with every version it speaks of.
 #include <functional>
 #include <limits>
 #include <memory>
@@ -62,8 +62,12 @@ bool any(const Row&) { return true; }
 bool gradient(const Row& row) { return row.gradient; }
 bool forward(const Row& row) { return !row.gradient; }
 bool packed(const Row& row) { return row.family == Family::packed; }
-bool has_type(const Row& row) { return row.number == 2 || row.number == 3 || row.number == 5 || row.family == Family::whole; }
-bool has_sink(const Row& row) { return (row.number == 3 && !packed(row)) || row.number == 5 || row.family == Family::whole; }
+bool has_type(const Row& row) {
+    return row.number == 2 || row.number == 3 || row.number == 5 || row.family == Family::whole;
+}
+bool has_sink(const Row& row) {
+    return (row.number == 3 && !packed(row)) || row.number == 5 || row.family == Family::whole;
+}
 bool narrow_rope(const Row& row) { return packed(row) && (row.number == 3 || row.number == 5); }
 bool has_order(const Row& row) { return row.number >= 4; }
 Which both(const Which& a, const Which& b) {
@@ -109,35 +113,46 @@ const std::vector<Refusal>& refusals() {
          "actualSeqQLenOptional: 0x"},
         // attributes
         {"head_num_zero", any, [](Bench& b) { b.given.head_num = 0; }, 161002, "headNum: given 0, must be 1 or more"},
-        {"head_num_negative", any, [](Bench& b) { b.given.head_num = -4; }, 161002, "headNum: given -4, must be 1 or more"},
+        {"head_num_negative", any, [](Bench& b) { b.given.head_num = -4; }, 161002,
+         "headNum: given -4, must be 1 or more"},
         {"head_num_contradicts", packed, [](Bench& b) { b.given.head_num = 2; }, 161002,
          "headNum: given 2, must be query's head count 4"},
         {"head_num_too_many", no(packed), [](Bench& b) { b.given.head_num = 100; }, 161002, "query: "},
-        {"layout_unknown", any, [](Bench& b) { b.given.layout_text = "NBSD"; }, 161002, "inputLayout: given \"NBSD\", must be"},
+        {"layout_unknown", any, [](Bench& b) { b.given.layout_text = "NBSD"; }, 161002,
+         "inputLayout: given \"NBSD\", must be"},
         {"layout_empty", any, [](Bench& b) { b.given.layout_text = ""; }, 161002, "inputLayout: given \"\", must be"},
-        {"layout_of_batches", packed, [](Bench& b) { b.given.layout_text = "BSH"; }, 161002, "inputLayout: given \"BSH\", must be \"TND\""},
+        {"layout_of_batches", packed, [](Bench& b) { b.given.layout_text = "BSH"; }, 161002,
+         "inputLayout: given \"BSH\", must be \"TND\""},
         {"layout_packed", both(no(packed), [](const Row& row) { return row.family == Family::batches; }),
-         [](Bench& b) { b.given.layout_text = "TND"; }, 161002, "inputLayout: given \"TND\", which needs sequence lengths"},
-        {"sparse_mode_nine", any, [](Bench& b) { b.given.sparse_mode = 9; }, 161002, "sparseMode: given 9, must be 0 to 8"},
+         [](Bench& b) { b.given.layout_text = "TND"; }, 161002,
+         "inputLayout: given \"TND\", which needs sequence lengths"},
+        {"sparse_mode_nine", any, [](Bench& b) { b.given.sparse_mode = 9; }, 161002,
+         "sparseMode: given 9, must be 0 to 8"},
         {"sparse_mode_huge", any, [](Bench& b) { b.given.sparse_mode = std::int64_t{1} << 32; }, 161002,
          "sparseMode: given 4294967296, must be 0 to 8"},
         {"pse_type_four", has_type, [](Bench& b) { b.given.pse_type = 4; }, 161002, "pseType: given 4, must be 0 to 3"},
         {"pse_type_without_pse", has_type, [](Bench& b) { b.given.pse_type = 2; }, 161002, "pse"},
-        {"inner_precise", any, [](Bench& b) { b.given.inner_precise = 3; }, 161002, "innerPrecise: given 3, must be 0 to 2"},
-        {"scale_nan", any, [](Bench& b) { b.given.scale = std::numeric_limits<double>::quiet_NaN(); }, 161002, "scaleValue: given nan"},
-        {"keep_prob_zero", any, [](Bench& b) { b.given.keep_prob = 0; }, 161002, "keepProb: given 0, must be more than 0"},
-        {"keep_prob_large", any, [](Bench& b) { b.given.keep_prob = 1.5; }, 161002, "keepProb: given 1.5, must be more than 0"},
+        {"inner_precise", any, [](Bench& b) { b.given.inner_precise = 3; }, 161002,
+         "innerPrecise: given 3, must be 0 to 2"},
+        {"scale_nan", any, [](Bench& b) { b.given.scale = std::numeric_limits<double>::quiet_NaN(); }, 161002,
+         "scaleValue: given nan"},
+        {"keep_prob_zero", any, [](Bench& b) { b.given.keep_prob = 0; }, 161002,
+         "keepProb: given 0, must be more than 0"},
+        {"keep_prob_large", any, [](Bench& b) { b.given.keep_prob = 1.5; }, 161002,
+         "keepProb: given 1.5, must be more than 0"},
         {"keep_prob_without_mask", no([](const Row& row) { return row.family == Family::whole; }),
          [](Bench& b) { b.given.keep_prob = 0.9; }, 161002, "keepProb: given 0.9, must be 1 without dropMaskOptional"},
         {"order_unknown", has_order, [](Bench& b) { b.given.softmax_layout_text = "Same_As_Input"; }, 161002,
          "given \"Same_As_Input\", must be \"\" or \"same_as_input\""},
-        {"order_of_batches", both(has_order, no(packed)), [](Bench& b) { b.given.softmax_layout_text = "same_as_input"; }, 161002,
+        {"order_of_batches", both(has_order, no(packed)),
+         [](Bench& b) { b.given.softmax_layout_text = "same_as_input"; }, 161002,
          "given \"same_as_input\", must be \"\" for layout SBH"},
         // tensors
         {"query_format", any,
          [](Bench& b) {
              const Data& q = b.problem.query;
-             aclInitTensor(q.handle(), q.shape().data(), q.shape().size(), q.type(), nullptr, 0, ACL_FORMAT_FRACTAL_NZ, q.shape().data(), q.shape().size(), b.problem.query.bytes().data());
+             aclInitTensor(q.handle(), q.shape().data(), q.shape().size(), q.type(), nullptr, 0, ACL_FORMAT_FRACTAL_NZ,
+                           q.shape().data(), q.shape().size(), b.problem.query.bytes().data());
          },
          161002, "query: format is FRACTAL_NZ, must be ND"},
         {"query_type", any, [](Bench& b) { b.given.query = b.keep(other_type(b.problem.query, ACL_DOUBLE)); }, 161002,
@@ -149,31 +164,48 @@ const std::vector<Refusal>& refusals() {
         {"dy_type", gradient, [](Bench& b) { b.given.dy = b.keep(other_type(b.problem.dy, ACL_FLOAT)); }, 161002,
          "dy: dtype is FLOAT, must be BF16 as query"},
         {"result_type", any,
-         [](Bench& b) {
-             b.given.attention_out = b.keep(other_type(b.problem.attention_out, ACL_FLOAT));
-         },
-         161002, "dtype is FLOAT, must be BF16 as query"},
+         [](Bench& b) { b.given.attention_out = b.keep(other_type(b.problem.attention_out, ACL_FLOAT)); }, 161002,
+         "dtype is FLOAT, must be BF16 as query"},
         {"dq_type", gradient, [](Bench& b) { b.given.dq = b.keep(other_type(b.problem.dq, ACL_FLOAT16)); }, 161002,
          "dqOut: dtype is FLOAT16, must be BF16 as query"},
-        {"statistics_type", any, [](Bench& b) { b.given.softmax_max = b.keep(other_type(b.problem.softmax_max, ACL_BF16)); }, 161002,
+        {"statistics_type", any,
+         [](Bench& b) { b.given.softmax_max = b.keep(other_type(b.problem.softmax_max, ACL_BF16)); }, 161002,
          "dtype is BF16, must be FLOAT"},
         {"eight_bit_type", no([](const Row& row) { return row.family == Family::whole; }),
          [](Bench& b) { b.given.query = b.keep(other_type(b.problem.query, ACL_FLOAT8_E4M3FN)); }, 161002,
          "query: dtype is FLOAT8_E4M3FN, must be FLOAT16, BF16 or FLOAT"},
-        {"mask_type", any, [](Bench& b) { b.given.atten_mask = b.keep(Data(ACL_FLOAT, {6, 8})); }, 161002,
-         "attenMaskOptional: dtype is FLOAT, must be BOOL or UINT8"},
-        {"mask_rank", any, [](Bench& b) { b.given.atten_mask = b.keep(Data(ACL_BOOL, {1, 6, 8})); }, 161002, "attenMaskOptional: "},
-        {"mask_shape", any, [](Bench& b) { b.given.atten_mask = b.keep(Data(ACL_BOOL, {5, 8})); }, 161002, "attenMaskOptional: shape is [5, 8]"},
+        {"mask_type", any,
+         [](Bench& b) {
+             b.given.atten_mask = b.keep(Data(ACL_FLOAT, {6, 8}));
+         },
+         161002, "attenMaskOptional: dtype is FLOAT, must be BOOL or UINT8"},
+        {"mask_rank", any,
+         [](Bench& b) {
+             b.given.atten_mask = b.keep(Data(ACL_BOOL, {1, 6, 8}));
+         },
+         161002, "attenMaskOptional: "},
+        {"mask_shape", any,
+         [](Bench& b) {
+             b.given.atten_mask = b.keep(Data(ACL_BOOL, {5, 8}));
+         },
+         161002, "attenMaskOptional: shape is [5, 8]"},
         {"compressed_mask_shape", any,
          [](Bench& b) {
              b.given.atten_mask = b.keep(Data(ACL_BOOL, {6, 8}));
              b.given.sparse_mode = 3;
          },
          161002, "attenMaskOptional: shape is [6, 8]"},
-        {"query_rank", any, [](Bench& b) { b.given.query = b.keep(Data(ACL_BF16, {6, 128})); }, 161002, "query: "},
+        {"query_rank", any,
+         [](Bench& b) {
+             b.given.query = b.keep(Data(ACL_BF16, {6, 128}));
+         },
+         161002, "query: "},
         {"query_rank_one", any, [](Bench& b) { b.given.query = b.keep(Data(ACL_BF16, {6})); }, 161002, "query: "},
-        {"query_rank_nine", any, [](Bench& b) { b.given.query = b.keep(Data(ACL_BF16, {1, 1, 1, 1, 1, 1, 6, 2, 64})); }, 161002,
-         "query: rank is 9, must be at most 8"},
+        {"query_rank_nine", any,
+         [](Bench& b) {
+             b.given.query = b.keep(Data(ACL_BF16, {1, 1, 1, 1, 1, 1, 6, 2, 64}));
+         },
+         161002, "query: rank is 9, must be at most 8"},
         {"key_rows", any,
          [](Bench& b) {
              Data::Shape shape = b.problem.key.shape();
@@ -181,6 +213,10 @@ const std::vector<Refusal>& refusals() {
              b.given.key = b.keep(Data(ACL_BF16, shape));
          },
          161002, ""},
+        {"key_columns", packed, [](Bench& b) { b.given.key = b.keep(Data(ACL_BF16, {8, 2, 12})); }, 161002,
+         ": head_dim is 12, must equal query's 16"},
+        {"key_by_its_name", both(packed, gradient), [](Bench& b) { b.given.key = b.keep(Data(ACL_BF16, {8, 2, 12})); },
+         161002, "WorkspaceSize: keyIn: head_dim is 12"},
         {"value_columns", any,
          [](Bench& b) {
              Data::Shape shape = b.problem.value.shape();
@@ -202,35 +238,49 @@ const std::vector<Refusal>& refusals() {
              b.given.dk = b.keep(Data(ACL_BF16, shape));
          },
          161002, "dkOut: "},
-        {"statistics_shape", any, [](Bench& b) { b.given.softmax_sum = b.keep(Data(ACL_FLOAT, {2, 4, 6, 7})); }, 161002, "softmaxSum"},
+        {"statistics_shape", any,
+         [](Bench& b) {
+             b.given.softmax_sum = b.keep(Data(ACL_FLOAT, {2, 4, 6, 7}));
+         },
+         161002, "softmaxSum"},
         {"negative_extent", any,
          [](Bench& b) {
              Data::Shape shape = b.problem.query.shape();
              shape[0] = -shape[0];
-             aclInitTensor(b.problem.query.handle(), shape.data(), 3, ACL_BF16, nullptr, 0, ACL_FORMAT_ND, shape.data(), 3, b.problem.query.bytes().data());
+             aclInitTensor(b.problem.query.handle(), shape.data(), 3, ACL_BF16, nullptr, 0, ACL_FORMAT_ND, shape.data(),
+                           3, b.problem.query.bytes().data());
          },
          161002, "query: "},
         {"extents_overflow", any,
          [](Bench& b) {
              const Data::Shape shape(3, std::int64_t{1} << 40);
-             aclInitTensor(b.problem.query.handle(), shape.data(), 3, ACL_BF16, nullptr, 0, ACL_FORMAT_ND, shape.data(), 3, b.problem.query.bytes().data());
+             aclInitTensor(b.problem.query.handle(), shape.data(), 3, ACL_BF16, nullptr, 0, ACL_FORMAT_ND, shape.data(),
+                           3, b.problem.query.bytes().data());
          },
          161002, ""},
         {"offset_negative", any,
          [](Bench& b) {
              const Data& q = b.problem.query;
-             aclInitTensor(q.handle(), q.shape().data(), 3, ACL_BF16, nullptr, -1, ACL_FORMAT_ND, q.shape().data(), 3, b.problem.query.bytes().data());
+             aclInitTensor(q.handle(), q.shape().data(), 3, ACL_BF16, nullptr, -1, ACL_FORMAT_ND, q.shape().data(), 3,
+                           b.problem.query.bytes().data());
          },
          161002, "query: offset is -1, must be 0 or more"},
-        {"pse_type_of_data", any, [](Bench& b) { b.given.pse = b.keep(Data(ACL_FLOAT16, {2, 4, 6, 8})); }, 161002,
-         "dtype is FLOAT16, must be BF16"},
+        {"pse_type_of_data", any,
+         [](Bench& b) {
+             b.given.pse = b.keep(Data(ACL_FLOAT16, {2, 4, 6, 8}));
+         },
+         161002, "dtype is FLOAT16, must be BF16"},
         {"slopes_type", has_type,
          [](Bench& b) {
              b.given.pse = b.keep(Data(ACL_BF16, {4}));
              b.given.pse_type = 2;
          },
          161002, "dtype is BF16, must be FLOAT (slopes of pseType 2 and 3)"},
-        {"pse_shape", no(narrow_rope), [](Bench& b) { b.given.pse = b.keep(Data(ACL_BF16, {2, 4, 5, 8})); }, 161002, "Optional: "},
+        {"pse_shape", no(narrow_rope),
+         [](Bench& b) {
+             b.given.pse = b.keep(Data(ACL_BF16, {2, 4, 5, 8}));
+         },
+         161002, "Optional: "},
         {"drop_mask_short", any,
          [](Bench& b) {
              b.given.keep_prob = 0.5;
@@ -239,12 +289,23 @@ const std::vector<Refusal>& refusals() {
          161002, "dropMaskOptional: "},
         // packed sequences
         {"no_lengths", packed, [](Bench& b) { b.given.actual_seq_qlen = nullptr; }, 161002, "actualSeqQLenOptional: "},
-        {"no_kv_lengths", packed, [](Bench& b) { b.given.actual_seq_kvlen = nullptr; }, 161002, "actualSeqKvLenOptional: "},
-        {"lengths_too_long", packed, [](Bench& b) { b.given.actual_seq_qlen = b.array({2, 7}); }, 161002, "actualSeqQLenOptional: "},
-        {"lengths_fall", packed, [](Bench& b) { b.given.actual_seq_qlen = b.array({4, 2}); }, 161002, "actualSeqQLenOptional: "},
-        {"lengths_of_other_count", packed, [](Bench& b) { b.given.actual_seq_kvlen = b.array({8}); }, 161002, "actualSeq"},
+        {"no_kv_lengths", packed, [](Bench& b) { b.given.actual_seq_kvlen = nullptr; }, 161002,
+         "actualSeqKvLenOptional: "},
+        {"lengths_too_long", packed,
+         [](Bench& b) {
+             b.given.actual_seq_qlen = b.array({2, 7});
+         },
+         161002, "actualSeqQLenOptional: "},
+        {"lengths_fall", packed,
+         [](Bench& b) {
+             b.given.actual_seq_qlen = b.array({4, 2});
+         },
+         161002, "actualSeqQLenOptional: "},
+        {"lengths_of_other_count", packed, [](Bench& b) { b.given.actual_seq_kvlen = b.array({8}); }, 161002,
+         "actualSeq"},
         // sink
-        {"sink_with_float", has_sink, [](Bench& b) { b.give_sink(); }, 161002, "query: dtype is FLOAT, must be FLOAT16 or BF16 with a sink", ACL_FLOAT},
+        {"sink_with_float", has_sink, [](Bench& b) { b.give_sink(); }, 161002,
+         "query: dtype is FLOAT, must be FLOAT16 or BF16 with a sink", ACL_FLOAT},
         {"sink_type", has_sink,
          [](Bench& b) {
              b.give_sink();
@@ -327,22 +388,27 @@ const std::vector<Refusal>& refusals() {
          },
          161002, "queryRope: head size is 12, must be a multiple of 8"},
         // outputs
-        {"output_is_input", any, [](Bench& b) { b.given.attention_out = b.given.dq = const_cast<aclTensor*>(b.given.value); }, 161002, ""},
+        {"output_is_input", any,
+         [](Bench& b) { b.given.attention_out = b.given.dq = const_cast<aclTensor*>(b.given.value); }, 161002, ""},
         {"output_over_itself", gradient,
          [](Bench& b) {
              const Data& dk = b.problem.dk;
              const Data::Shape stride(3, 0);
-             aclInitTensor(dk.handle(), dk.shape().data(), 3, ACL_BF16, stride.data(), 0, ACL_FORMAT_ND, dk.shape().data(), 3, b.problem.dk.bytes().data());
+             aclInitTensor(dk.handle(), dk.shape().data(), 3, ACL_BF16, stride.data(), 0, ACL_FORMAT_ND,
+                           dk.shape().data(), 3, b.problem.dk.bytes().data());
          },
          161002, "dkOut: "},
         {"outputs_share", gradient,
          [](Bench& b) {
              const Data& dk = b.problem.dk;
-             aclInitTensor(dk.handle(), dk.shape().data(), 3, ACL_BF16, nullptr, 0, ACL_FORMAT_ND, dk.shape().data(), 3, b.problem.query.bytes().data());
+             aclInitTensor(dk.handle(), dk.shape().data(), 3, ACL_BF16, nullptr, 0, ACL_FORMAT_ND, dk.shape().data(), 3,
+                           b.problem.query.bytes().data());
          },
          161002, "dkOut: data is query's, must not overlap another tensor"},
-        {"largest_takes_no_drop_mask", [](const Row& row) { return row.gradient && row.name.find("largest") != std::string::npos; },
-         [](Bench& b) { b.given.drop_mask = b.keep(Data(ACL_UINT8, {64})); }, 161002, "dropMaskOptional: shape is [64], must be null here"},
+        {"largest_takes_no_drop_mask",
+         [](const Row& row) { return row.gradient && row.name.find("largest") != std::string::npos; },
+         [](Bench& b) { b.given.drop_mask = b.keep(Data(ACL_UINT8, {64})); }, 161002,
+         "dropMaskOptional: shape is [64], must be null here"},
     };
     return rows;
 }
@@ -369,8 +435,9 @@ TEST_P(Codes, ComeBackBeforeAnythingIsWritten) {
         EXPECT_EQ(size, 77U);
         EXPECT_EQ(executor, nullptr);
         const std::string text = last_error();
-        const std::string function = row.name.substr(0, row.name.find(' ')) +
-                                     (row.name.find(' ') == std::string::npos ? "GetWorkspaceSize: " : "GetMaxWorkspaceSize: ");
+        const std::string function =
+            row.name.substr(0, row.name.find(' ')) +
+            (row.name.find(' ') == std::string::npos ? "GetWorkspaceSize: " : "GetMaxWorkspaceSize: ");
         EXPECT_EQ(text.rfind(function, 0), 0U) << text;
         EXPECT_NE(text.find(refusal.text), std::string::npos) << text;
         for (const Data* data : {&bench.problem.attention_out, &bench.problem.softmax_max, &bench.problem.softmax_sum,
@@ -423,9 +490,11 @@ TEST(CodeTable, HiFloat8IsRefusedByName) {
         Data one(ACL_FLOAT, {1});
         const Data query(ACL_HIFLOAT8, bench.problem.query.shape());
         given.query = query.handle();
-        given.d_scale_q = given.d_scale_k = given.d_scale_v = given.d_scale_dy = given.ds_scale = given.p_scale = one.handle();
+        given.d_scale_q = given.d_scale_k = given.d_scale_v = given.d_scale_dy = given.ds_scale = given.p_scale =
+            one.handle();
         EXPECT_EQ(row.first(given, &size, &executor), 161002);
-        EXPECT_NE(last_error().find("query: dtype is HIFLOAT8, HIFLOAT8 attention is not computed by this library"), std::string::npos);
+        EXPECT_NE(last_error().find("query: dtype is HIFLOAT8, HIFLOAT8 attention is not computed by this library"),
+                  std::string::npos);
     }
 }
 
@@ -453,7 +522,8 @@ TEST(CodeTable, UpstreamsCases) {
     {
         // TND {2, 4, 16}: headNum must be 4; keys may have 4 or 2 heads.
         for (const auto& [heads, kv_heads, code] :
-             {std::tuple{1, 4, 161002}, std::tuple{2, 4, 161002}, std::tuple{8, 4, 161002}, std::tuple{4, 4, 0}, std::tuple{4, 2, 0}}) {
+             {std::tuple{1, 4, 161002}, std::tuple{2, 4, 161002}, std::tuple{8, 4, 161002}, std::tuple{4, 4, 0},
+              std::tuple{4, 2, 0}}) {
             Data query(ACL_FLOAT16, {2, 4, 16}), key(ACL_FLOAT16, {2, kv_heads, 16}), out(ACL_FLOAT16, {2, 4, 16});
             Data max(ACL_FLOAT, {2, 4, 8}), sum(ACL_FLOAT, {2, 4, 8});
             const Array ends({2});

@@ -33,7 +33,9 @@ class Executors : public ::testing::Test {
 
 TEST_F(Executors, TheWorkspaceIsWhatTheEngineNeeds) {
     std::size_t bytes = 0;
-    ASSERT_TRUE(backward_workspace_bytes(problem_.params(), problem_.backward_inputs(), problem_.backward_outputs(), {}, bytes).ok());
+    ASSERT_TRUE(
+        backward_workspace_bytes(problem_.params(), problem_.backward_inputs(), problem_.backward_outputs(), {}, bytes)
+            .ok());
     first();
     EXPECT_EQ(size_, bytes);
     EXPECT_GT(size_, 0U);
@@ -45,7 +47,8 @@ TEST_F(Executors, TheSecondPhaseUsesItUp) {
     std::vector<std::byte> workspace(size_);
     EXPECT_EQ(version_.second(workspace.data(), size_, executor_, nullptr), 0);
     EXPECT_EQ(version_.second(workspace.data(), size_, executor_, nullptr), 161002);
-    EXPECT_NE(last_error().find("is not alive, must come from a first phase and not be used up or destroyed"), std::string::npos);
+    EXPECT_NE(last_error().find("is not alive, must come from a first phase and not be used up or destroyed"),
+              std::string::npos);
     EXPECT_EQ(aclDestroyAclOpExecutor(executor_), 161002);
     EXPECT_EQ(aclrtSynchronizeStream(nullptr), 0);
 }
@@ -73,7 +76,8 @@ TEST_F(Executors, AnotherVersionsSecondPhaseIsRefused) {
     std::vector<std::byte> workspace(size_);
     EXPECT_EQ(aclnnFlashAttentionScoreGradV3(workspace.data(), size_, executor_, nullptr), 161002);
     EXPECT_EQ(last_error(),
-              "aclnnFlashAttentionScoreGradV3: executor: comes from aclnnFlashAttentionScoreGradV2GetWorkspaceSize, must come "
+              "aclnnFlashAttentionScoreGradV3: executor: comes from aclnnFlashAttentionScoreGradV2GetWorkspaceSize, "
+              "must come "
               "from aclnnFlashAttentionScoreGradV3GetWorkspaceSize");
 }
 
@@ -94,7 +98,8 @@ TEST_F(Executors, DescriptorsMayGoAfterTheFirstPhase) {
     const auto expected = other.dq.element_bytes();
     std::vector<std::byte> memory(problem_.dq.bytes().size());
     const Data::Shape shape = problem_.dq.shape();
-    aclTensor* dq = aclCreateTensor(shape.data(), shape.size(), ACL_BF16, nullptr, 0, ACL_FORMAT_ND, shape.data(), shape.size(), memory.data());
+    aclTensor* dq = aclCreateTensor(shape.data(), shape.size(), ACL_BF16, nullptr, 0, ACL_FORMAT_ND, shape.data(),
+                                    shape.size(), memory.data());
     given_.dq = dq;
     first();
     EXPECT_EQ(aclDestroyTensor(dq), 0);
@@ -150,14 +155,16 @@ TEST_F(Executors, NullIsNamed) {
     EXPECT_EQ(aclSetAclOpExecutorRepeatable(nullptr), 561103);
     EXPECT_EQ(aclDestroyAclOpExecutor(nullptr), 561103);
     first();
-    EXPECT_EQ(aclSetInputTensorAddr(executor_, 0, const_cast<aclTensor*>(given_.query), this), 161002) << "not repeatable";
+    EXPECT_EQ(aclSetInputTensorAddr(executor_, 0, const_cast<aclTensor*>(given_.query), this), 161002)
+        << "not repeatable";
     EXPECT_EQ(aclDestroyAclOpExecutor(executor_), 0);
     EXPECT_EQ(aclSetAclOpExecutorRepeatable(executor_), 161002);
 }
 
 TEST_F(Executors, DataMayComeLaterButMustCome) {
     const Data::Shape shape = problem_.dq.shape();
-    aclTensor* without = aclCreateTensor(shape.data(), shape.size(), ACL_BF16, nullptr, 0, ACL_FORMAT_ND, shape.data(), shape.size(), nullptr);
+    aclTensor* without = aclCreateTensor(shape.data(), shape.size(), ACL_BF16, nullptr, 0, ACL_FORMAT_ND, shape.data(),
+                                         shape.size(), nullptr);
     given_.dq = without;
     first();
     std::vector<std::byte> workspace(size_);

@@ -33,7 +33,8 @@ class Meta : public ::testing::Test {
 TEST_F(Meta, TensorsAnswer) {
     const Extents shape = {2, 3}, stride = {1, 2}, storage = {10};
     int data = 0;
-    aclTensor* tensor = aclCreateTensor(shape.data(), 2, ACL_BF16, stride.data(), 4, ACL_FORMAT_ND, storage.data(), 1, &data);
+    aclTensor* tensor =
+        aclCreateTensor(shape.data(), 2, ACL_BF16, stride.data(), 4, ACL_FORMAT_ND, storage.data(), 1, &data);
     ASSERT_NE(tensor, nullptr);
     std::int64_t* values = nullptr;
     std::uint64_t count = 0;
@@ -77,7 +78,8 @@ TEST_F(Meta, WhatCannotBeDescribedIsNull) {
     EXPECT_EQ(aclCreateTensor(nullptr, 2, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, shape.data(), 2, nullptr), nullptr);
     EXPECT_EQ(last_error(), "aclCreateTensor: viewDims: null, must point to 2 extents");
     EXPECT_EQ(aclCreateTensor(shape.data(), 2, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, nullptr, 2, nullptr), nullptr);
-    EXPECT_EQ(aclCreateTensor(shape.data(), 17, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, shape.data(), 2, nullptr), nullptr);
+    EXPECT_EQ(aclCreateTensor(shape.data(), 17, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, shape.data(), 2, nullptr),
+              nullptr);
     EXPECT_EQ(aclCreateScalar(nullptr, ACL_FLOAT), nullptr);
     EXPECT_EQ(aclCreateIntArray(nullptr, 3), nullptr);
     EXPECT_EQ(aclCreateFloatArray(nullptr, 3), nullptr);
@@ -111,7 +113,9 @@ TEST_F(Meta, ArraysCount) {
 }
 
 TEST_F(Meta, ListsOwnTheirElements) {
-    const auto tensor = [] { return aclCreateTensor(nullptr, 0, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, nullptr, 0, nullptr); };
+    const auto tensor = [] {
+        return aclCreateTensor(nullptr, 0, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, nullptr, 0, nullptr);
+    };
     const aclTensor* elements[] = {tensor(), nullptr, tensor()};
     aclTensorList* list = aclCreateTensorList(elements, 3);
     ASSERT_NE(list, nullptr);
@@ -154,14 +158,22 @@ TEST_F(Meta, NullIsDestroyedAndNotAsked) {
     const Data data(ACL_FLOAT, {2});
     aclTensor* tensor = data.handle();
     const aclnnStatus refusals[] = {
-        aclGetViewShape(nullptr, &values, &count),   aclGetViewShape(tensor, nullptr, &count),
-        aclGetViewShape(tensor, &values, nullptr),   aclGetViewStrides(nullptr, &values, &count),
-        aclGetStorageShape(nullptr, &values, &count), aclGetViewOffset(nullptr, &offset),
-        aclGetViewOffset(tensor, nullptr),           aclGetFormat(nullptr, &format),
-        aclGetFormat(tensor, nullptr),               aclGetDataType(nullptr, &type),
-        aclGetDataType(tensor, nullptr),             aclGetIntArraySize(nullptr, &count),
-        aclGetFloatArraySize(nullptr, &count),       aclGetBoolArraySize(nullptr, &count),
-        aclGetTensorListSize(nullptr, &count),       aclGetScalarListSize(nullptr, &count),
+        aclGetViewShape(nullptr, &values, &count),
+        aclGetViewShape(tensor, nullptr, &count),
+        aclGetViewShape(tensor, &values, nullptr),
+        aclGetViewStrides(nullptr, &values, &count),
+        aclGetStorageShape(nullptr, &values, &count),
+        aclGetViewOffset(nullptr, &offset),
+        aclGetViewOffset(tensor, nullptr),
+        aclGetFormat(nullptr, &format),
+        aclGetFormat(tensor, nullptr),
+        aclGetDataType(nullptr, &type),
+        aclGetDataType(tensor, nullptr),
+        aclGetIntArraySize(nullptr, &count),
+        aclGetFloatArraySize(nullptr, &count),
+        aclGetBoolArraySize(nullptr, &count),
+        aclGetTensorListSize(nullptr, &count),
+        aclGetScalarListSize(nullptr, &count),
         aclInitTensor(nullptr, nullptr, 0, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, nullptr, 0, nullptr),
     };
     for (const aclnnStatus status : refusals) EXPECT_EQ(status, 161001);

@@ -3,11 +3,17 @@
 // The runtime: start and end, device, contexts, memory, error texts. Streams have a file of their own.
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "support.h"
+
+// The address sanitizer ends a program that asks for too much memory, unless told that it may be refused.
+extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {
+    return "allocator_may_return_null=1";
+}
 
 namespace fascore::aclnn_test {
 
@@ -37,7 +43,10 @@ TEST_F(Runtime, InitReadsItsFile) {
     EXPECT_EQ(aclInit("/nonexistent/acl.json"), ACL_ERROR_INVALID_FILE);
     EXPECT_EQ(last_error(),
               "aclInit: configPath: '/nonexistent/acl.json' cannot be read, must be null, empty or a readable file");
-    EXPECT_EQ(aclInit(__FILE__), 0);
+    const std::string path = ::testing::TempDir() + "fascore_acl.json";
+    std::ofstream(path) << "{}";
+    EXPECT_EQ(aclInit(path.c_str()), 0);
+    std::remove(path.c_str());
     EXPECT_EQ(aclFinalize(), 0);
 }
 
@@ -105,7 +114,7 @@ TEST_F(Runtime, OptionsAreKept) {
     EXPECT_EQ(aclrtCtxSetSysParamOpt(ACL_OPT_ENABLE_DEBUG_KERNEL, 7), 0);
     EXPECT_EQ(aclrtCtxGetSysParamOpt(ACL_OPT_ENABLE_DEBUG_KERNEL, &value), 0);
     EXPECT_EQ(value, 7);
-    EXPECT_EQ(aclrtSetSysParamOpt(enumerator<aclSysParamOpt>(9), 1), ACL_ERROR_INVALID_PARAM);
+    EXPECT_EQ(aclrtSetSysParamOpt(static_cast<aclSysParamOpt>(9), 1), ACL_ERROR_INVALID_PARAM);
     EXPECT_EQ(aclrtCtxGetSysParamOpt(ACL_OPT_DETERMINISTIC, nullptr), ACL_ERROR_INVALID_PARAM);
     EXPECT_EQ(aclrtSetSysParamOpt(ACL_OPT_DETERMINISTIC, 0), 0);
 }
@@ -159,7 +168,7 @@ TEST_F(Runtime, CopiesAreChecked) {
     EXPECT_EQ(last_error(), "aclrtMemcpy: dst: 16 bytes, its block has 12 from there");
     EXPECT_EQ(aclrtMemcpy(nullptr, 16, source.data(), 16, ACL_MEMCPY_HOST_TO_DEVICE), ACL_ERROR_INVALID_PARAM);
     EXPECT_EQ(aclrtMemcpy(block, 16, nullptr, 16, ACL_MEMCPY_HOST_TO_DEVICE), ACL_ERROR_INVALID_PARAM);
-    EXPECT_EQ(aclrtMemcpy(block, 16, source.data(), 16, enumerator<aclrtMemcpyKind>(8)), ACL_ERROR_INVALID_PARAM);
+    EXPECT_EQ(aclrtMemcpy(block, 16, source.data(), 16, static_cast<aclrtMemcpyKind>(8)), ACL_ERROR_INVALID_PARAM);
     EXPECT_EQ(aclrtMemset(block, 32, 0, 17), ACL_ERROR_INVALID_PARAM);
     EXPECT_EQ(aclrtFree(block), 0);
 }
@@ -189,7 +198,8 @@ TEST_F(Runtime, TextsAreNewestFirstAndTakenOnce) {
     EXPECT_EQ(aclGetRecentErrMsg(), nullptr);
     EXPECT_NE(aclrtSetDevice(5), 0);
     EXPECT_NE(aclrtSetDevice(6), 0);
-    EXPECT_EQ(last_error(), "aclrtSetDevice: deviceId: given 6, must be 0\naclrtSetDevice: deviceId: given 5, must be 0");
+    EXPECT_EQ(last_error(),
+              "aclrtSetDevice: deviceId: given 6, must be 0\naclrtSetDevice: deviceId: given 5, must be 0");
     EXPECT_EQ(aclGetRecentErrMsg(), nullptr);
 }
 
@@ -217,7 +227,7 @@ TEST_F(Runtime, TypesHaveSizes) {
     EXPECT_EQ(aclDataTypeSize(ACL_COMPLEX128), 16U);
     EXPECT_EQ(aclDataTypeSize(ACL_FLOAT8_E5M2), 1U);
     EXPECT_EQ(aclDataTypeSize(ACL_DT_UNDEFINED), 0U);
-    EXPECT_EQ(aclDataTypeSize(enumerator<aclDataType>(99)), 0U);
+    EXPECT_EQ(aclDataTypeSize(static_cast<aclDataType>(99)), 0U);
 }
 
 TEST_F(Runtime, HalvesConvert) {

@@ -2,6 +2,8 @@
 //
 // Streams: order, asynchrony, errors, and threads with streams of their own.
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -30,8 +32,9 @@ class Streams : public ::testing::Test {
         }));
     }
     void fail(const char* text) {
-        ASSERT_TRUE(aclnn::find_stream(stream_)->enqueue(
-            [text](const CancelToken&) -> aclnn::Verdict { return {ACL_ERROR_RT_FAILURE, text}; }));
+        ASSERT_TRUE(aclnn::find_stream(stream_)->enqueue([text](const CancelToken&) -> aclnn::Verdict {
+            return {ACL_ERROR_RT_FAILURE, text};
+        }));
     }
 
     aclrtStream stream_ = nullptr;
@@ -125,6 +128,35 @@ TEST_F(Streams, NullIsTheDefaultStream) {
     EXPECT_EQ(byte, 9);
 }
 
+// Enqueues seconds of work and ends the program without cleaning up.
+[[noreturn]] void exit_while_a_stream_works() {
+    constexpr std::int64_t S = 16384;
+    static std::vector<float> data(S * 64, 0.0F), out(S * 64), maximum(S * 8), sum(S * 8);
+    const auto tensor = [](const Data::Shape& extents, std::vector<float>& values) {
+        return aclCreateTensor(extents.data(), 4, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, extents.data(), 4,
+                               values.data());
+    };
+    Given given;
+    given.query = given.key = given.value = tensor({1, 1, S, 64}, data);
+    given.attention_out = tensor({1, 1, S, 64}, out);
+    given.softmax_max = tensor({1, 1, S, 8}, maximum);
+    given.softmax_sum = tensor({1, 1, S, 8}, sum);
+    aclrtStream stream = nullptr;
+    std::uint64_t size = 0;
+    aclOpExecutor* executor = nullptr;
+    if (aclrtCreateStream(&stream) != 0) std::exit(1);
+    if (version("aclnnFlashAttentionScore").first(given, &size, &executor) != 0) std::exit(2);
+    static std::vector<std::byte> workspace(size);
+    if (aclnnFlashAttentionScore(workspace.data(), size, executor, stream) != 0) std::exit(3);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::exit(0);
+}
+
+TEST(StreamsDeathTest, AProgramMayEndWhileAStreamWorks) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_EXIT(exit_while_a_stream_works(), ::testing::ExitedWithCode(0), "");
+}
+
 // Threads with a stream each, another problem each, all at once: everyone gets their own results.
 TEST(Concurrency, ThreadsOnTheirOwnStreams) {
     constexpr int threads = 6, rounds = 20;
@@ -135,7 +167,8 @@ TEST(Concurrency, ThreadsOnTheirOwnStreams) {
             Problem problem(t % 2 == 0 ? Layout::SBH : Layout::BNSD, t % 3 == 0 ? ACL_BF16 : ACL_FLOAT);
             problem.query.vary(100U + static_cast<std::uint64_t>(t));
             problem.run_forward();
-            ASSERT_TRUE(attention_backward(problem.params(), problem.backward_inputs(), problem.backward_outputs()).ok());
+            ASSERT_TRUE(
+                attention_backward(problem.params(), problem.backward_inputs(), problem.backward_outputs()).ok());
             const auto dq = problem.dq.element_bytes();
             const auto dv = problem.dv.element_bytes();
             aclrtStream stream = nullptr;
@@ -144,7 +177,8 @@ TEST(Concurrency, ThreadsOnTheirOwnStreams) {
             for (int round = 0; round < rounds; ++round) {
                 problem.dq.fill(-1);
                 problem.dv.fill(-1);
-                // The forward overwrites what the gradient behind it reads: order in the stream is all that protects it.
+                // The forward overwrites what the gradient behind it reads: order in the stream is all that protects
+                // it.
                 problem.attention_out.fill(-1);
                 const Given given = problem.given();
                 std::uint64_t sizes[2] = {};

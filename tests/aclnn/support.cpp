@@ -102,7 +102,9 @@ Data& Data::vary(std::uint64_t seed) {
 // fascore's scalar conversion leaves the 8-bit floats out; the tests write those as bytes.
 double Data::at(std::int64_t element) const { return load_element(bytes_.data() + place(element), ours(type_)); }
 
-void Data::set(std::int64_t element, double value) { store_element(bytes_.data() + place(element), ours(type_), value); }
+void Data::set(std::int64_t element, double value) {
+    store_element(bytes_.data() + place(element), ours(type_), value);
+}
 
 std::int64_t Data::count() const { return product(shape_); }
 

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <ostream>
@@ -72,15 +71,6 @@ class Data {
     aclTensor* handle_ = nullptr;
 };
 
-/// An enumerator that a C program may pass and C++ will not write.
-template <class Enum>
-[[nodiscard]] Enum enumerator(int number) {
-    static_assert(sizeof(Enum) == sizeof number);
-    Enum value{};
-    std::memcpy(&value, &number, sizeof number);
-    return value;
-}
-
 [[nodiscard]] DType ours(aclDataType type);
 
 /// Is anything left of what a test made? All counters of live handles.
@@ -89,7 +79,8 @@ template <class Enum>
 /// An aclIntArray.
 class Array {
   public:
-    explicit Array(const std::vector<std::int64_t>& values) : handle_(aclCreateIntArray(values.data(), values.size())) {}
+    explicit Array(const std::vector<std::int64_t>& values)
+        : handle_(aclCreateIntArray(values.data(), values.size())) {}
     Array(const Array&) = delete;
     Array& operator=(const Array&) = delete;
     ~Array() { EXPECT_EQ(aclDestroyIntArray(handle_), 0); }
@@ -102,11 +93,11 @@ class Array {
 
 /// Every parameter of every version.
 struct Given {
-    const aclTensor *query{}, *key{}, *value{}, *query_rope{}, *key_rope{}, *dy{}, *pse{}, *drop_mask{}, *padding_mask{},
-        *atten_mask{}, *sink{}, *d_scale_q{}, *d_scale_k{}, *d_scale_v{}, *d_scale_dy{}, *d_scale_o{}, *ds_scale{},
-        *p_scale{};
-    aclTensor *softmax_max{}, *softmax_sum{}, *attention_out{}, *reserved{}, *dq{}, *dk{}, *dv{}, *dq_rope{}, *dk_rope{},
-        *dpse{}, *dsink{};
+    const aclTensor *query{}, *key{}, *value{}, *query_rope{}, *key_rope{}, *dy{}, *pse{}, *drop_mask{},
+        *padding_mask{}, *atten_mask{}, *sink{}, *d_scale_q{}, *d_scale_k{}, *d_scale_v{}, *d_scale_dy{}, *d_scale_o{},
+        *ds_scale{}, *p_scale{};
+    aclTensor *softmax_max{}, *softmax_sum{}, *attention_out{}, *reserved{}, *dq{}, *dk{}, *dv{}, *dq_rope{},
+        *dk_rope{}, *dpse{}, *dsink{};
     const aclIntArray *prefix{}, *actual_seq_qlen{}, *actual_seq_kvlen{}, *q_start_idx{}, *kv_start_idx{};
     double scale = 1.0;
     double keep_prob = 1.0;

@@ -161,7 +161,9 @@ TEST_P(EveryVersion, StridesAndOffsetsChangeNothing) {
         }
         ASSERT_EQ(run(row, strided.given()), 0) << last_error();
         for (const auto& [got, wanted] :
-             row.gradient ? std::vector<std::pair<Data*, Data*>>{{&strided.dq, &plain.dq}, {&strided.dk, &plain.dk}, {&strided.dv, &plain.dv}}
+             row.gradient ? std::vector<std::pair<Data*, Data*>>{{&strided.dq, &plain.dq},
+                                                                 {&strided.dk, &plain.dk},
+                                                                 {&strided.dv, &plain.dv}}
                           : std::vector<std::pair<Data*, Data*>>{{&strided.attention_out, &plain.attention_out},
                                                                  {&strided.softmax_max, &plain.softmax_max},
                                                                  {&strided.softmax_sum, &plain.softmax_sum}}) {
@@ -174,7 +176,8 @@ TEST_P(EveryVersion, StridesAndOffsetsChangeNothing) {
 TEST_P(EveryVersion, OptionalTensorsMayBeAbsentInThreeWays) {
     const VersionRow& row = GetParam();
     const Layout layout = layouts_of(row).front();
-    const Data rank_0(ACL_FLOAT16, {}), empty(ACL_FLOAT, {0}), empty_4(ACL_UINT8, {2, 0, 3, 4}), odd(ACL_DOUBLE, {3, 3});
+    const Data rank_0(ACL_FLOAT16, {}), empty(ACL_FLOAT, {0}), empty_4(ACL_UINT8, {2, 0, 3, 4}),
+        odd(ACL_DOUBLE, {3, 3});
     Problem plain(layout);
     plain.run_forward();
     ASSERT_EQ(run(row, plain.given()), 0) << last_error();
@@ -281,8 +284,8 @@ TEST_P(EveryVersion, TakesStatisticsAsTheyAre) {
     ASSERT_EQ(run(row, problem.given()), 0) << last_error();
 
     // Element (b, n, s, d) of a tensor with N heads in the layout; packed: b chooses the sequence.
-    const auto at = [&](const Data& data, std::int64_t N, std::int64_t D, std::int64_t b, std::int64_t n, std::int64_t s,
-                        std::int64_t d, const std::vector<std::int64_t>& ends) {
+    const auto at = [&](const Data& data, std::int64_t N, std::int64_t D, std::int64_t b, std::int64_t n,
+                        std::int64_t s, std::int64_t d, const std::vector<std::int64_t>& ends) {
         if (layout == Layout::TND) return data.at((((b == 0 ? 0 : ends[0]) + s) * N + n) * D + d);
         return data.at((s * Problem::B + b) * N * D + n * D + d);
     };
@@ -307,25 +310,30 @@ TEST_P(EveryVersion, TakesStatisticsAsTheyAre) {
                     for (std::int64_t j = 0; j < S2; ++j) {
                         double raw = 0, dP = 0;
                         for (std::int64_t d = 0; d < D; ++d) {
-                            raw += at(problem.query, N1, D, b, n, i, d, problem.ends_q) * at(problem.key, N2, D, b, h, j, d, problem.ends_kv);
+                            raw += at(problem.query, N1, D, b, n, i, d, problem.ends_q) *
+                                   at(problem.key, N2, D, b, h, j, d, problem.ends_kv);
                         }
                         for (std::int64_t c = 0; c < Dv; ++c) {
-                            dP += at(problem.dy, N1, Dv, b, n, i, c, problem.ends_q) * at(problem.value, N2, Dv, b, h, j, c, problem.ends_kv);
+                            dP += at(problem.dy, N1, Dv, b, n, i, c, problem.ends_q) *
+                                  at(problem.value, N2, Dv, b, h, j, c, problem.ends_kv);
                         }
                         const double P = std::exp(raw * Problem::scale - 3) / 3;
                         const double dS = P * (dP - delta) * Problem::scale;
                         for (std::int64_t d = 0; d < D; ++d) {
                             dq[static_cast<std::size_t>(d)] += dS * at(problem.key, N2, D, b, h, j, d, problem.ends_kv);
-                            dk[static_cast<std::size_t>(j * D + d)] += dS * at(problem.query, N1, D, b, n, i, d, problem.ends_q);
+                            dk[static_cast<std::size_t>(j * D + d)] +=
+                                dS * at(problem.query, N1, D, b, n, i, d, problem.ends_q);
                         }
                         for (std::int64_t c = 0; c < Dv; ++c) {
-                            dv[static_cast<std::size_t>(j * Dv + c)] += P * at(problem.dy, N1, Dv, b, n, i, c, problem.ends_q);
+                            dv[static_cast<std::size_t>(j * Dv + c)] +=
+                                P * at(problem.dy, N1, Dv, b, n, i, c, problem.ends_q);
                         }
                     }
                     for (std::int64_t d = 0; d < D; ++d) {
                         // f16 results (2^-11) of products whose terms may have been rounded to f16 as well.
                         const double wanted = dq[static_cast<std::size_t>(d)];
-                        EXPECT_NEAR(at(problem.dq, N1, D, b, n, i, d, problem.ends_q), wanted, std::abs(wanted) * 0x1p-10 + 0x1p-14);
+                        EXPECT_NEAR(at(problem.dq, N1, D, b, n, i, d, problem.ends_q), wanted,
+                                    std::abs(wanted) * 0x1p-10 + 0x1p-14);
                         largest = std::max(largest, std::abs(wanted));
                     }
                 }
@@ -334,11 +342,13 @@ TEST_P(EveryVersion, TakesStatisticsAsTheyAre) {
             for (std::int64_t j = 0; j < S2; ++j) {
                 for (std::int64_t d = 0; d < D; ++d) {
                     const double wanted = dk[static_cast<std::size_t>(j * D + d)];
-                    EXPECT_NEAR(at(problem.dk, N2, D, b, h, j, d, problem.ends_kv), wanted, std::abs(wanted) * 0x1p-10 + 0x1p-13);
+                    EXPECT_NEAR(at(problem.dk, N2, D, b, h, j, d, problem.ends_kv), wanted,
+                                std::abs(wanted) * 0x1p-10 + 0x1p-13);
                 }
                 for (std::int64_t c = 0; c < Dv; ++c) {
                     const double wanted = dv[static_cast<std::size_t>(j * Dv + c)];
-                    EXPECT_NEAR(at(problem.dv, N2, Dv, b, h, j, c, problem.ends_kv), wanted, std::abs(wanted) * 0x1p-10 + 0x1p-13);
+                    EXPECT_NEAR(at(problem.dv, N2, Dv, b, h, j, c, problem.ends_kv), wanted,
+                                std::abs(wanted) * 0x1p-10 + 0x1p-13);
                 }
             }
         }
@@ -359,7 +369,8 @@ struct Example {
             data = Data(ACL_FLOAT, shape(N, S));
             for (std::int64_t n = 0; n < N; ++n) {
                 for (std::int64_t s = 0; s < S; ++s) {
-                    for (std::int64_t d = 0; d < 2; ++d) data.set(place(N, S, n, s, d), static_cast<double>(value_of(n, s, d)));
+                    for (std::int64_t d = 0; d < 2; ++d)
+                        data.set(place(N, S, n, s, d), static_cast<double>(value_of(n, s, d)));
                 }
             }
         };
@@ -375,7 +386,8 @@ struct Example {
         mask = Data(ACL_BOOL, {2048, 2048});
         mask.clear();
     }
-    [[nodiscard]] std::int64_t place(std::int64_t N, std::int64_t S, std::int64_t n, std::int64_t s, std::int64_t d) const {
+    [[nodiscard]] std::int64_t place(std::int64_t N, std::int64_t S, std::int64_t n, std::int64_t s,
+                                     std::int64_t d) const {
         return layout == Layout::TND ? (s * N + n) * 2 + d : (n * S + s) * 2 + d;
     }
     [[nodiscard]] Given given() {
@@ -390,13 +402,15 @@ struct Example {
         return g;
     }
     // `expected` in head-row-column order.
-    void expect(const char* what, const Data& data, std::int64_t N, std::int64_t S, const std::vector<double>& expected) const {
+    void expect(const char* what, const Data& data, std::int64_t N, std::int64_t S,
+                const std::vector<double>& expected) const {
         std::size_t k = 0;
         for (std::int64_t n = 0; n < N; ++n) {
             for (std::int64_t s = 0; s < S; ++s) {
                 for (std::int64_t d = 0; d < 2; ++d, ++k) {
                     // Seven digits after the point, and a few f32 roundings of values up to 3.
-                    EXPECT_NEAR(data.at(place(N, S, n, s, d)), expected[k], 1e-6) << what << " n " << n << " s " << s << " d " << d;
+                    EXPECT_NEAR(data.at(place(N, S, n, s, d)), expected[k], 1e-6)
+                        << what << " n " << n << " s " << s << " d " << d;
                 }
             }
         }
@@ -406,7 +420,8 @@ struct Example {
     static void expect_rows(const char* what, const Data& data, const std::vector<double>& expected) {
         for (std::size_t row = 0; row < expected.size(); ++row) {
             for (std::int64_t lane = 0; lane < 8; ++lane) {
-                EXPECT_NEAR(data.at(static_cast<std::int64_t>(row) * 8 + lane) / expected[row], 1, 1e-6) << what << " row " << row << " copy " << lane;
+                EXPECT_NEAR(data.at(static_cast<std::int64_t>(row) * 8 + lane) / expected[row], 1, 1e-6)
+                    << what << " row " << row << " copy " << lane;
             }
         }
     }
@@ -419,15 +434,16 @@ struct Pair {
 
 // A: mode 3, nothing else. Every pair of versions.
 TEST(WorkedExamples, CausalThroughEveryPair) {
-    for (const auto& [forward, gradient] : {Pair{"aclnnFlashAttentionScore", "aclnnFlashAttentionScoreGrad"},
-                                            Pair{"aclnnFlashAttentionScoreV2", "aclnnFlashAttentionScoreGradV2"},
-                                            Pair{"aclnnFlashAttentionScoreV3", "aclnnFlashAttentionScoreGradV3"},
-                                            Pair{"aclnnFlashAttentionScoreV4", "aclnnFlashAttentionScoreGradV4"},
-                                            Pair{"aclnnFlashAttentionVarLenScore", "aclnnFlashAttentionUnpaddingScoreGrad"},
-                                            Pair{"aclnnFlashAttentionVarLenScoreV2", "aclnnFlashAttentionUnpaddingScoreGradV2"},
-                                            Pair{"aclnnFlashAttentionVarLenScoreV3", "aclnnFlashAttentionUnpaddingScoreGradV3"},
-                                            Pair{"aclnnFlashAttentionVarLenScoreV4", "aclnnFlashAttentionUnpaddingScoreGradV4"},
-                                            Pair{"aclnnFlashAttentionVarLenScoreV5", "aclnnFlashAttentionUnpaddingScoreGradV5"}}) {
+    for (const auto& [forward, gradient] :
+         {Pair{"aclnnFlashAttentionScore", "aclnnFlashAttentionScoreGrad"},
+          Pair{"aclnnFlashAttentionScoreV2", "aclnnFlashAttentionScoreGradV2"},
+          Pair{"aclnnFlashAttentionScoreV3", "aclnnFlashAttentionScoreGradV3"},
+          Pair{"aclnnFlashAttentionScoreV4", "aclnnFlashAttentionScoreGradV4"},
+          Pair{"aclnnFlashAttentionVarLenScore", "aclnnFlashAttentionUnpaddingScoreGrad"},
+          Pair{"aclnnFlashAttentionVarLenScoreV2", "aclnnFlashAttentionUnpaddingScoreGradV2"},
+          Pair{"aclnnFlashAttentionVarLenScoreV3", "aclnnFlashAttentionUnpaddingScoreGradV3"},
+          Pair{"aclnnFlashAttentionVarLenScoreV4", "aclnnFlashAttentionUnpaddingScoreGradV4"},
+          Pair{"aclnnFlashAttentionVarLenScoreV5", "aclnnFlashAttentionUnpaddingScoreGradV5"}}) {
         SCOPED_TRACE(forward);
         Example example(packed(version(forward)));
         Given given = example.given();
@@ -437,14 +453,14 @@ TEST(WorkedExamples, CausalThroughEveryPair) {
         given.actual_seq_kvlen = lengths_kv;
         ASSERT_EQ(run(version(forward), given), 0) << last_error();
         example.expect("O", example.out, 2, 3,
-                       {-0.9770323, 0.3027097, -0.2501010, 0.0532426, 0.1075421, 0.0298088, -0.8432648, 0.1243530, 0.6242872,
-                        0.1842998, -0.3984344, -0.3171043});
+                       {-0.9770323, 0.3027097, -0.2501010, 0.0532426, 0.1075421, 0.0298088, -0.8432648, 0.1243530,
+                        0.6242872, 0.1842998, -0.3984344, -0.3171043});
         Example::expect_rows("max", example.max, {0.625, 0.28125, 0.4375, -0.125, 0.6875, 0.3125});
         Example::expect_rows("sum", example.sum, {1.5352614, 2.3698580, 2.5280135, 1.7788008, 1.7355233, 3.2367546});
         ASSERT_EQ(run(version(gradient), given), 0) << last_error();
         example.expect("dQ", example.dq, 2, 3,
-                       {-0.3974105, -0.3974105, 0.0651704, 0.1168504, 0.5008581, -0.2234251, 0.0923003, 0.0923003, -0.3965425,
-                        -0.0335315, 0.0529278, 0.1159402});
+                       {-0.3974105, -0.3974105, 0.0651704, 0.1168504, 0.5008581, -0.2234251, 0.0923003, 0.0923003,
+                        -0.3965425, -0.0335315, 0.0529278, 0.1159402});
         example.expect("dK", example.dk, 1, 4,
                        {-0.1655118, 0.1013858, 0.3476806, 0.0949473, -0.0887083, -0.3932744, -0.0934606, 0.1969413});
         example.expect("dV", example.dv, 1, 4,
@@ -454,11 +470,12 @@ TEST(WorkedExamples, CausalThroughEveryPair) {
 
 // B: mode 3, pse_type 1, keep_prob 0.5, through the mask and (V4) through seed 2; dpse.
 TEST(WorkedExamples, BiasAndDropout) {
-    for (const auto& [forward, gradient] : {Pair{"aclnnFlashAttentionScore", "aclnnFlashAttentionScoreGrad"},
-                                            Pair{"aclnnFlashAttentionScoreV2", "aclnnFlashAttentionScoreGradV2"},
-                                            Pair{"aclnnFlashAttentionScoreV4", "aclnnFlashAttentionScoreGradV4"},
-                                            Pair{"aclnnFlashAttentionVarLenScore", "aclnnFlashAttentionUnpaddingScoreGrad"},
-                                            Pair{"aclnnFlashAttentionVarLenScoreV4", "aclnnFlashAttentionUnpaddingScoreGradV4"}}) {
+    for (const auto& [forward, gradient] :
+         {Pair{"aclnnFlashAttentionScore", "aclnnFlashAttentionScoreGrad"},
+          Pair{"aclnnFlashAttentionScoreV2", "aclnnFlashAttentionScoreGradV2"},
+          Pair{"aclnnFlashAttentionScoreV4", "aclnnFlashAttentionScoreGradV4"},
+          Pair{"aclnnFlashAttentionVarLenScore", "aclnnFlashAttentionUnpaddingScoreGrad"},
+          Pair{"aclnnFlashAttentionVarLenScoreV4", "aclnnFlashAttentionUnpaddingScoreGradV4"}}) {
         SCOPED_TRACE(forward);
         const bool is_packed = packed(version(forward));
         const bool draws = version(forward).family == Family::whole;
@@ -482,18 +499,19 @@ TEST(WorkedExamples, BiasAndDropout) {
         given.actual_seq_kvlen = lengths_kv;
         ASSERT_EQ(run(version(forward), given), 0) << last_error();
         example.expect("O", example.out, 2, 3,
-                       {-1.6865295, 0.2487060, 0.7484616, 0.2494872, -0.0898067, 0.6575809, -1.4063719, -0.1248375, -0.4713535,
-                        -0.0892509, 0.0017064, -0.9329919});
+                       {-1.6865295, 0.2487060, 0.7484616, 0.2494872, -0.0898067, 0.6575809, -1.4063719, -0.1248375,
+                        -0.4713535, -0.0892509, 0.0017064, -0.9329919});
         Example::expect_rows("max", example.max, {0.375, 0.15625, 0.28125, -0.125, 0.9375, 0.46875});
         ASSERT_EQ(run(version(gradient), given), 0) << last_error();
         example.expect("dQ", example.dq, 2, 3,
-                       {-0.8614693, -0.8614693, -0.0716772, 0.0336472, 0.8771655, -0.2402257, 0.1867695, 0.1867695, -0.4852674,
-                        -0.2096640, -0.0474993, 0.0800027});
+                       {-0.8614693, -0.8614693, -0.0716772, 0.0336472, 0.8771655, -0.2402257, 0.1867695, 0.1867695,
+                        -0.4852674, -0.2096640, -0.0474993, 0.0800027});
         example.expect("dV", example.dv, 1, 4,
                        {-0.3007692, 1.7731031, -0.4318974, 1.4371470, 0.6091577, -0.0621722, 0, -0.3500853});
-        const std::vector<double> expected = {
-            0.8614693,  -0.8614693, 0, 0, 0.0248664, 0.0219445,  -0.0468108, 0, -0.3744862, -0.0978880, 0.4966183,  -0.0242441,
-            -0.1867695, 0.1867695,  0, 0, 0.3627770, -0.2402866, -0.1224904, 0, -0.0543951, -0.0698447, -0.0566675, 0.1809073};
+        const std::vector<double> expected = {0.8614693,  -0.8614693, 0,          0,          0.0248664,  0.0219445,
+                                              -0.0468108, 0,          -0.3744862, -0.0978880, 0.4966183,  -0.0242441,
+                                              -0.1867695, 0.1867695,  0,          0,          0.3627770,  -0.2402866,
+                                              -0.1224904, 0,          -0.0543951, -0.0698447, -0.0566675, 0.1809073};
         for (std::size_t k = 0; k < expected.size(); ++k) {
             EXPECT_NEAR(dpse.at(static_cast<std::int64_t>(k)), expected[k], 1e-6) << "dpse " << k;
         }
@@ -521,12 +539,13 @@ TEST(WorkedExamples, ARowThatSeesNothing) {
 
 // Slopes with both origins, and a sink, through the versions that have them.
 TEST(Features, SlopesStartsAndSink) {
-    for (const auto& [forward, gradient] : {Pair{"aclnnFlashAttentionScoreV2", "aclnnFlashAttentionScoreGradV2"},
-                                            Pair{"aclnnFlashAttentionScoreV3", "aclnnFlashAttentionScoreGradV3"},
-                                            Pair{"aclnnFlashAttentionScoreV4", "aclnnFlashAttentionScoreGradV4"},
-                                            Pair{"aclnnFlashAttentionVarLenScoreV2", "aclnnFlashAttentionUnpaddingScoreGradV2"},
-                                            Pair{"aclnnFlashAttentionVarLenScoreV3", "aclnnFlashAttentionUnpaddingScoreGradV3"},
-                                            Pair{"aclnnFlashAttentionVarLenScoreV5", "aclnnFlashAttentionUnpaddingScoreGradV5"}}) {
+    for (const auto& [forward, gradient] :
+         {Pair{"aclnnFlashAttentionScoreV2", "aclnnFlashAttentionScoreGradV2"},
+          Pair{"aclnnFlashAttentionScoreV3", "aclnnFlashAttentionScoreGradV3"},
+          Pair{"aclnnFlashAttentionScoreV4", "aclnnFlashAttentionScoreGradV4"},
+          Pair{"aclnnFlashAttentionVarLenScoreV2", "aclnnFlashAttentionUnpaddingScoreGradV2"},
+          Pair{"aclnnFlashAttentionVarLenScoreV3", "aclnnFlashAttentionUnpaddingScoreGradV3"},
+          Pair{"aclnnFlashAttentionVarLenScoreV5", "aclnnFlashAttentionUnpaddingScoreGradV5"}}) {
         SCOPED_TRACE(forward);
         const VersionRow& row = version(forward);
         const bool sinks = row.family == Family::whole || row.number == 5 || (row.number == 3 && !packed(row));
@@ -583,11 +602,13 @@ TEST(Features, SlopesStartsAndSink) {
     }
 }
 
-// Rope parts are more columns: the call with the columns appended is the truth (equal sums in another order: bf16 ulps).
+// Rope parts are more columns: the call with the columns appended is the truth (equal sums in another order: bf16
+// ulps).
 TEST(Features, RopeParts) {
-    for (const auto& [forward, gradient] : {Pair{"aclnnFlashAttentionVarLenScoreV3", "aclnnFlashAttentionUnpaddingScoreGradV3"},
-                                            Pair{"aclnnFlashAttentionVarLenScoreV5", "aclnnFlashAttentionUnpaddingScoreGradV5"},
-                                            Pair{"aclnnFlashAttentionScoreV4", "aclnnFlashAttentionScoreGradV4"}}) {
+    for (const auto& [forward, gradient] :
+         {Pair{"aclnnFlashAttentionVarLenScoreV3", "aclnnFlashAttentionUnpaddingScoreGradV3"},
+          Pair{"aclnnFlashAttentionVarLenScoreV5", "aclnnFlashAttentionUnpaddingScoreGradV5"},
+          Pair{"aclnnFlashAttentionScoreV4", "aclnnFlashAttentionScoreGradV4"}}) {
         SCOPED_TRACE(forward);
         const VersionRow& row = version(forward);
         const Layout layout = packed(row) ? Layout::TND : Layout::BNSD;
@@ -596,7 +617,8 @@ TEST(Features, RopeParts) {
         const Data::Shape query_shape = shape_in(layout, Problem::B, Problem::N1, Problem::S1, Dr);
         const Data::Shape key_shape = shape_in(layout, Problem::B, Problem::N2, Problem::S2, Dr);
         Data query_rope(ACL_BF16, query_shape), key_rope(ACL_BF16, key_shape), mask(ACL_BOOL, {2048, 2048});
-        Data dq_rope(ACL_BF16, query_shape), dk_rope(ACL_BF16, key_shape), dq_expected(ACL_BF16, query_shape), dk_expected(ACL_BF16, key_shape);
+        Data dq_rope(ACL_BF16, query_shape), dk_rope(ACL_BF16, key_shape), dq_expected(ACL_BF16, query_shape),
+            dk_expected(ACL_BF16, key_shape);
         query_rope.vary(21);
         key_rope.vary(22);
         mask.clear();
@@ -640,10 +662,12 @@ TEST(Features, EightBitInputs) {
     for (const aclDataType type : {ACL_FLOAT8_E4M3FN, ACL_FLOAT8_E5M2}) {
         for (const aclDataType out : {ACL_FLOAT16, ACL_BF16}) {
             SCOPED_TRACE(std::to_string(type) + " to " + std::to_string(out));
-            const auto shape = [](std::int64_t N, std::int64_t S, std::int64_t D) { return shape_in(Layout::BNSD, 2, N, S, D); };
+            const auto shape = [](std::int64_t N, std::int64_t S, std::int64_t D) {
+                return shape_in(Layout::BNSD, 2, N, S, D);
+            };
             using P = Problem;
-            Data query(type, shape(P::N1, P::S1, P::D)), key(type, shape(P::N2, P::S2, P::D)), value(type, shape(P::N2, P::S2, P::Dv)),
-                dy(type, shape(P::N1, P::S1, P::Dv));
+            Data query(type, shape(P::N1, P::S1, P::D)), key(type, shape(P::N2, P::S2, P::D)),
+                value(type, shape(P::N2, P::S2, P::Dv)), dy(type, shape(P::N1, P::S1, P::Dv));
             std::uint8_t bits = 0;
             for (Data* data : {&query, &key, &value, &dy}) {
                 for (std::byte& byte : data->bytes()) {
@@ -651,13 +675,14 @@ TEST(Features, EightBitInputs) {
                     byte = std::byte{static_cast<std::uint8_t>((bits & 0x80U) | (0x30U + bits % 12))};  // around 1
                 }
             }
-            Data scale_q(ACL_FLOAT, {2, P::N1, 1, 1}), scale_k(ACL_FLOAT, {2, P::N2, 1, 1}), scale_v(ACL_FLOAT, {2, P::N2, 1, 1}),
-                scale_dy(ACL_FLOAT, {2, P::N1, 1, 1});
+            Data scale_q(ACL_FLOAT, {2, P::N1, 1, 1}), scale_k(ACL_FLOAT, {2, P::N2, 1, 1}),
+                scale_v(ACL_FLOAT, {2, P::N2, 1, 1}), scale_dy(ACL_FLOAT, {2, P::N1, 1, 1});
             double factor = 0.5;
             for (Data* data : {&scale_q, &scale_k, &scale_v, &scale_dy}) data->fill(factor += 0.125);
             Problem problem(Layout::BNSD, out), expected(Layout::BNSD, out);
             Given given = problem.given();
-            given.query = query.handle(), given.key = key.handle(), given.value = value.handle(), given.dy = dy.handle();
+            given.query = query.handle(), given.key = key.handle(), given.value = value.handle(),
+            given.dy = dy.handle();
             given.d_scale_q = scale_q.handle(), given.d_scale_k = scale_k.handle(), given.d_scale_v = scale_v.handle();
             given.d_scale_dy = scale_dy.handle();
             given.out_dtype = out == ACL_BF16 ? 1 : 0;
@@ -690,9 +715,10 @@ TEST(Features, EightBitInputs) {
 
 // Both orders of the statistics, in the versions that have the string; forward and gradient agree in either.
 TEST(Features, OrderOfStatistics) {
-    for (const auto& [forward, gradient] : {Pair{"aclnnFlashAttentionVarLenScoreV4", "aclnnFlashAttentionUnpaddingScoreGradV4"},
-                                            Pair{"aclnnFlashAttentionVarLenScoreV5", "aclnnFlashAttentionUnpaddingScoreGradV5"},
-                                            Pair{"aclnnFlashAttentionScoreV4", "aclnnFlashAttentionScoreGradV4"}}) {
+    for (const auto& [forward, gradient] :
+         {Pair{"aclnnFlashAttentionVarLenScoreV4", "aclnnFlashAttentionUnpaddingScoreGradV4"},
+          Pair{"aclnnFlashAttentionVarLenScoreV5", "aclnnFlashAttentionUnpaddingScoreGradV5"},
+          Pair{"aclnnFlashAttentionScoreV4", "aclnnFlashAttentionScoreGradV4"}}) {
         SCOPED_TRACE(forward);
         Problem by_sequence(Layout::TND), by_token(Layout::TND), declared(Layout::TND);
         Given given = by_sequence.given();
@@ -749,7 +775,8 @@ TEST(Features, StridedDropMask) {
 
 TEST(Empty, NothingToDoIsDone) {
     for (const char* name : {"aclnnFlashAttentionScoreV2", "aclnnFlashAttentionScoreGradV2"}) {
-        const Data none(ACL_FLOAT16, {2, 4, 0, 16}), none_key(ACL_FLOAT16, {2, 4, 0, 16}), statistics(ACL_FLOAT, {2, 4, 0, 8});
+        const Data none(ACL_FLOAT16, {2, 4, 0, 16}), none_key(ACL_FLOAT16, {2, 4, 0, 16}),
+            statistics(ACL_FLOAT, {2, 4, 0, 8});
         Given given;
         given.query = given.key = given.value = given.dy = none.handle();
         given.attention_out = given.dq = given.dk = given.dv = none.handle();
@@ -771,7 +798,8 @@ TEST(Empty, NoKeysGiveZeros) {
     }
     const Given given = problem.given();
     ASSERT_EQ(run(version("aclnnFlashAttentionScoreV2"), given), 0) << last_error();
-    EXPECT_EQ(problem.attention_out.values(), std::vector<double>(static_cast<std::size_t>(problem.attention_out.count()), 0));
+    EXPECT_EQ(problem.attention_out.values(),
+              std::vector<double>(static_cast<std::size_t>(problem.attention_out.count()), 0));
     EXPECT_EQ(problem.softmax_sum.at(0), 0);
     ASSERT_EQ(run(version("aclnnFlashAttentionScoreGradV2"), given), 0) << last_error();
     EXPECT_EQ(problem.dq.values(), std::vector<double>(static_cast<std::size_t>(problem.dq.count()), 0));

@@ -86,7 +86,8 @@ FEATURES = {
     "slopes": {"pse": np.array([0.5, 0.25, 0.1, 0.0], np.float32), "pse_type": 2, "q_start_idx": S2 - S1},
     "root slopes": {"pse": random((B, N1), seed=5) ** 2, "pse_type": 3},
     "mask": {"atten_mask": np.random.default_rng(3).random((B, 1, S1, S2)) < 0.4},
-    "mode 4": {"atten_mask": np.triu(np.ones((2048, 2048), bool), 1), "sparse_mode": 4, "pre_tokens": 7, "next_tokens": 3},
+    "mode 4": {"atten_mask": np.triu(np.ones((2048, 2048), bool), 1), "sparse_mode": 4, "pre_tokens": 7,
+               "next_tokens": 3},
     "prefix": {
         "atten_mask": np.concatenate([np.triu(np.ones((2048, 2048), bool), 1), np.zeros((1024, 2048), bool)]),
         "sparse_mode": 6,

@@ -75,7 +75,7 @@ def numeric(function, tensor, step):
         for sign in (1, -1):
             copy = tensor.detach().clone()
             copy.view(-1)[at] += sign * step
-            moved.append((float(function(copy)), float(copy.view(-1)[at])))
+            moved.append((function(copy).item(), copy.view(-1)[at].item()))
         result.view(-1)[at] = (moved[0][0] - moved[1][0]) / (moved[0][1] - moved[1][1])
     return result
 
@@ -227,9 +227,7 @@ def test_operator_and_eager_path_agree():
     dispatched = torch.ops.fascore.attention.default(*arguments, scale=0.4)[0]
     assert torch.equal(direct, dispatched)
     dy = torch.randn_like(direct)
-    for a, b in zip(
-        torch.autograd.grad(direct, inputs, dy), torch.autograd.grad(dispatched, inputs, dy), strict=True
-    ):
+    for a, b in zip(torch.autograd.grad(direct, inputs, dy), torch.autograd.grad(dispatched, inputs, dy), strict=True):
         assert torch.equal(a, b)
 
 
@@ -312,7 +310,9 @@ def test_canonical_call_on_torch_tensors():
     inputs = [torch.randn(1, 2, 9, 4, dtype=torch.bfloat16) for _ in range(4)]
     saved = fascore.flash_attention_score(*inputs[:3], scale=0.5)
     assert isinstance(saved.attention_out, torch.Tensor) and saved.attention_out.dtype == torch.bfloat16
-    gradient = fascore.flash_attention_score_grad(*inputs, saved.softmax_max, saved.softmax_sum, saved.attention_out, scale=0.5)
+    gradient = fascore.flash_attention_score_grad(
+        *inputs, saved.softmax_max, saved.softmax_sum, saved.attention_out, scale=0.5
+    )
     exact = fascore.golden.flash_attention_score_grad(*inputs, scale=0.5)
     assert exact.dq.dtype == torch.float64
     close(gradient.dq, exact.dq, UNIT["bf16"], 9)
@@ -348,7 +348,7 @@ def test_python_threads():
 def test_memory_is_flat():
     from test_operator import resident
 
-    inputs = [torch.randn(1, 2, 96, 32, requires_grad=True) for _ in range(3)]
+    inputs = [torch.randn(1, 1, 96, 64, requires_grad=True) for _ in range(3)]
 
     def round_trip():
         out = scaled_dot_product_attention(*inputs, dropout_p=0.1)

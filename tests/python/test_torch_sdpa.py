@@ -13,7 +13,12 @@ from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 import fascore.torch
 from fascore.torch import scaled_dot_product_attention
 
-UNITS = {torch.float64: UNIT["f64"], torch.float32: UNIT["f32"], torch.bfloat16: UNIT["bf16"], torch.float16: UNIT["f16"]}
+UNITS = {
+    torch.float64: UNIT["f64"],
+    torch.float32: UNIT["f32"],
+    torch.bfloat16: UNIT["bf16"],
+    torch.float16: UNIT["f16"],
+}
 B, N, L, S, E, EV = 2, 4, 19, 37, 16, 24
 
 
@@ -50,7 +55,9 @@ def compare(inputs, mask=None, **keywords):
     want = torch.autograd.grad(exact, against, weights)
     for tensor, gradient, reference in zip(wanted, got, want, strict=True):
         assert gradient.dtype == tensor.dtype and gradient.shape == tensor.shape
-        if tensor is ours_mask and tensor.shape[-1] == 1:  # the same for all keys: exactly 0, a sum of as many roundings
+        if (
+            tensor is ours_mask and tensor.shape[-1] == 1
+        ):  # the same for all keys: exactly 0, a sum of as many roundings
             assert gradient.abs().max() <= unit * B * N * L * S
         else:
             close(gradient, reference, unit, terms)
@@ -95,7 +102,18 @@ def test_strides_and_no_copies_change_no_bit(turn):
         assert all(torch.equal(a, b) for a, b in zip(again, gradients, strict=True))
 
 
-MASK_SHAPES = [(L, S), (1, 1, L, S), (B, 1, L, S), (1, N, L, S), (B, N, L, S), (B, 1, 1, S), (1, 1, 1, S), (S,), (L, 1), (1,)]
+MASK_SHAPES = [
+    (L, S),
+    (1, 1, L, S),
+    (B, 1, L, S),
+    (1, N, L, S),
+    (B, N, L, S),
+    (B, 1, 1, S),
+    (1, 1, 1, S),
+    (S,),
+    (L, 1),
+    (1,),
+]
 
 
 @pytest.mark.parametrize("shape", MASK_SHAPES, ids=str)

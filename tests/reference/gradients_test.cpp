@@ -23,7 +23,7 @@ namespace {
 constexpr double step = 0x1p-10;
 constexpr double allowed = 2e-9;
 
-// A row that sees nothing takes no part in any gradient, so its statistics are no part of L.
+// The log-sum-exp of a row that sees nothing is its sink; without one it is no number and no part of L.
 double loss(Attention& a) {
     const Status status = a.forward();
     EXPECT_TRUE(status.ok()) << status.message();
@@ -44,12 +44,11 @@ double loss(Attention& a) {
     return sum;
 }
 
-// dlse = 0 where the forward saw nothing: there softmax_max is −FLT_MAX, or the sink alone with the sum 1.
+// dlse = 0 where the forward saw nothing and there is no sink: there softmax_sum is FLT_MAX.
 void no_dlse_on_empty_rows(Attention& a) {
     ASSERT_TRUE(a.forward().ok());
     a.dlse.fill([&](auto b, auto n, auto i, auto) {
-        const bool empty = a.softmax_sum.get(b, n, i, 0) == 1.0 || a.softmax_sum.get(b, n, i, 0) > 1e38;
-        return empty ? 0.0 : a.dlse.get(b, n, i, 0);
+        return a.softmax_sum.get(b, n, i, 0) > 1e38 ? 0.0 : a.dlse.get(b, n, i, 0);
     });
 }
 

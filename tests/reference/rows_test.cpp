@@ -33,29 +33,41 @@ TEST(Rows, ASinkTakesItsShare) {
     }
 }
 
+// All their weight is the sink's: dlse goes to dsink as it is, and nothing else of them counts.
 TEST(Rows, EmptyOnesWithASinkHaveTheSinkAlone) {
     Attention a({1, 2, 1, 4, 2, 2, 2}, DType::f64);
-    a.compressed(3).with_sink({0.5, -1.0}).with_dlse().normal(4);
+    a.compressed(3).with_sink({0.0, 0.0}).with_dlse().normal(4);
     a.sink.fill([](auto, auto, auto, std::int64_t n) { return n == 0 ? 0.5 : -1.0; });
+    const auto in_empty_rows = [&](Tensor& tensor, double value) {
+        for (std::int64_t n = 0; n < 2; ++n) {
+            for (std::int64_t i = 0; i < 2; ++i) {
+                for (std::int64_t d = 0; d < tensor.extents().d; ++d) tensor.set(0, n, i, d, value);
+            }
+        }
+    };
+    in_empty_rows(a.dlse, 0.0);
     ASSERT_NO_FATAL_FAILURE(a.run());
     const std::vector<double> dsink = a.dsink.values();
+    const std::vector<double> dk = a.dk.values();
     for (std::int64_t n = 0; n < 2; ++n) {
         for (std::int64_t i = 0; i < 2; ++i) {
             EXPECT_EQ(a.softmax_max.get(0, n, i, 7), n == 0 ? 0.5 : -1.0);
             EXPECT_EQ(a.softmax_sum.get(0, n, i, 7), 1.0);
-            for (std::int64_t c = 0; c < 2; ++c) {
-                EXPECT_EQ(a.attention_out.get(0, n, i, c), 0.0);
-                EXPECT_EQ(a.dq.get(0, n, i, c), 0.0);
-                a.dy.set(0, n, i, c, nan);
-            }
-            a.dlse.set(0, n, i, 0, nan);
         }
     }
-    // They take no part, whatever dy and dlse hold there.
+    in_empty_rows(a.dlse, 0.75);
+    in_empty_rows(a.dy, nan);
+    in_empty_rows(a.query, nan);
     ASSERT_NO_FATAL_FAILURE(a.run());
-    EXPECT_EQ(a.dsink.values(), dsink);
-    EXPECT_TRUE(a.dk.all_finite());
-    EXPECT_TRUE(a.dv.all_finite());
+    EXPECT_TRUE(a.attention_out.rows(0, 2).all_zero());
+    EXPECT_TRUE(a.dq.rows(0, 2).all_zero());
+    EXPECT_EQ(a.dk.values(), dk);
+    for (std::size_t n = 0; n < 2; ++n) EXPECT_NEAR(a.dsink.values()[n], dsink[n] + 2 * 0.75, 1e-15 * 8);
+    const std::vector<double> own = a.dsink.values();
+    in_empty_rows(a.softmax_max, nan);
+    in_empty_rows(a.softmax_sum, nan);
+    ASSERT_TRUE(a.backward(Attention::Statistics::given).ok());
+    for (std::size_t n = 0; n < 2; ++n) EXPECT_NEAR(a.dsink.values()[n], own[n], 1e-14);
 }
 
 TEST(Rows, WithoutKeysStatisticsAreZero) {
@@ -77,6 +89,40 @@ TEST(Rows, WithoutQueriesTheOtherGradientsAreZero) {
     a.value.fill(1.0);
     ASSERT_NO_FATAL_FAILURE(a.run());
     for (const Tensor* tensor : {&a.dk, &a.dk_rope, &a.dv, &a.dpse, &a.dsink}) EXPECT_TRUE(tensor->all_zero());
+}
+
+// Sums over batches and heads: every term once and always in one order, however many threads there are.
+TEST(Rows, SharedSumsAreTheSameEveryTime) {
+    const std::int64_t B = 32, S = 40;
+    Attention a({B, 4, 2, S, S, 2, 2}, DType::f64);
+    a.with_sink({0, 0, 0, 0}).with_pse(0, DType::f64, {1, 1, 1, S}).normal(14);
+    ASSERT_NO_FATAL_FAILURE(a.run());
+    const std::vector<double> dsink = a.dsink.values(), dpse = a.dpse.values();
+    for (int again = 0; again < 5; ++again) {
+        ASSERT_TRUE(a.backward().ok());
+        EXPECT_EQ(a.dsink.values(), dsink);
+        EXPECT_EQ(a.dpse.values(), dpse);
+        // dsink alone is shared over batches only
+        a.dpse = Tensor();
+        ASSERT_TRUE(a.backward().ok());
+        EXPECT_EQ(a.dsink.values(), dsink);
+        a.dpse = Tensor(DType::f64, Form::BNSD, {1, 1, 1, S});
+    }
+    std::vector<double> sum(4, 0.0);
+    for (std::int64_t b = 0; b < B; ++b) {
+        Attention one({1, 4, 2, S, S, 2, 2}, DType::f64);
+        one.with_sink({0, 0, 0, 0}).with_pse(0, DType::f64, {1, 1, 1, S});
+        a.query.batches(b, 1).copy_into(one.query);
+        a.key.batches(b, 1).copy_into(one.key);
+        a.value.batches(b, 1).copy_into(one.value);
+        a.dy.batches(b, 1).copy_into(one.dy);
+        a.sink.copy_into(one.sink);
+        a.pse.copy_into(one.pse);
+        ASSERT_NO_FATAL_FAILURE(one.run());
+        for (std::size_t n = 0; n < 4; ++n) sum[n] += one.dsink.values()[n];
+    }
+    // 32·40 terms below 1 in another grouping: 1280 · 2^-53 · their sum.
+    for (std::size_t n = 0; n < 4; ++n) EXPECT_NEAR(dsink[n], sum[n], 1e-10);
 }
 
 // Far above the cap the scores are the cap and pass no gradient on; far below it nothing changes.

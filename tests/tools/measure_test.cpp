@@ -71,6 +71,13 @@ TEST(Measure, budget) {
     ours.max_abs = 0.0;
     ours.frobenius = (1.1 * 0.2 + 0x1p-7) * 1.0001;
     EXPECT_FALSE(within_budget(ours, plain, size, budget));
+    // 8-bit problems: f32 results are judged with the slack of bf16 ones.
+    ours.frobenius = 0.0;
+    ours.max_abs = 0.11 + 0x1p-7;
+    EXPECT_FALSE(within_budget(ours, plain, size, {DType::f32, 100, 0.0}));
+    EXPECT_TRUE(within_budget(ours, plain, size, {DType::f32, 100, 0.0, true}));
+    ours.max_abs *= 1.0001;
+    EXPECT_FALSE(within_budget(ours, plain, size, {DType::f32, 100, 0.0, true}));
     // Cancels to nothing: rounding of the terms is allowed, more is not.
     const Size nothing{0.0, 0.0, 100};
     ours.max_abs = 1e-9;

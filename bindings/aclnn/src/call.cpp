@@ -76,7 +76,8 @@ constexpr DtypeRow number_types[] = {{ACL_FLOAT, DType::f32}};
 bool eight_bit(DType dtype) { return dtype == DType::f8e4m3 || dtype == DType::f8e5m2; }
 
 std::string name_in_c(DType dtype) {
-    for (const std::span<const DtypeRow> rows : {std::span<const DtypeRow>(data_types), std::span<const DtypeRow>(mask_types)}) {
+    for (const std::span<const DtypeRow> rows :
+         {std::span<const DtypeRow>(data_types), std::span<const DtypeRow>(mask_types)}) {
         for (const DtypeRow& row : rows) {
             if (row.ours == dtype) return name_of(row.theirs);
         }
@@ -212,7 +213,7 @@ struct BackwardCall {
 };
 
 constexpr Field forward_outputs[] = {Field::softmax_max, Field::softmax_sum, Field::attention_out};
-constexpr Field backward_outputs[] = {Field::dq,   Field::dk,     Field::dv,   Field::dq_rope,
+constexpr Field backward_outputs[] = {Field::dq,      Field::dk,   Field::dv,   Field::dq_rope,
                                       Field::dk_rope, Field::dpse, Field::dsink};
 
 std::span<const Field> outputs_of(Direction direction) {
@@ -357,9 +358,18 @@ Verdict Translation::run() {
         return {};
     }
     constexpr Rule rules[] = {
-        &Translation::attributes, &Translation::tensors_alone, &Translation::rope,     &Translation::sink,
-        &Translation::bias,       &Translation::dropout,       &Translation::eight_bit_inputs, &Translation::results,
-        &Translation::heads,      &Translation::arrays,        &Translation::staging,  &Translation::engine,
+        &Translation::attributes,
+        &Translation::tensors_alone,
+        &Translation::rope,
+        &Translation::sink,
+        &Translation::bias,
+        &Translation::dropout,
+        &Translation::eight_bit_inputs,
+        &Translation::results,
+        &Translation::heads,
+        &Translation::arrays,
+        &Translation::staging,
+        &Translation::engine,
         &Translation::addresses,
     };
     for (const Rule rule : rules) {
@@ -373,9 +383,11 @@ Verdict Translation::run() {
 Verdict Translation::pointers() {
     constexpr Field of_forward[] = {Field::query,       Field::key,         Field::value,
                                     Field::softmax_max, Field::softmax_sum, Field::attention_out};
-    constexpr Field of_backward[] = {Field::query, Field::key, Field::value, Field::dy, Field::attention_out, Field::softmax_max,
-                                     Field::softmax_sum, Field::dq, Field::dk, Field::dv};
-    constexpr Field of_hifloat8[] = {Field::d_scale_q, Field::d_scale_k, Field::d_scale_v, Field::d_scale_dy, Field::ds_scale, Field::p_scale};
+    constexpr Field of_backward[] = {
+        Field::query,       Field::key,         Field::value, Field::dy, Field::attention_out,
+        Field::softmax_max, Field::softmax_sum, Field::dq,    Field::dk, Field::dv};
+    constexpr Field of_hifloat8[] = {Field::d_scale_q,  Field::d_scale_k, Field::d_scale_v,
+                                     Field::d_scale_dy, Field::ds_scale,  Field::p_scale};
     if (given_.layout == nullptr) return missing(Field::layout);
     for (const Field field : forward() ? std::span<const Field>(of_forward) : std::span<const Field>(of_backward)) {
         if (given_.tensor[index(field)] == nullptr) return missing(field);
@@ -397,7 +409,8 @@ Verdict Translation::handles() {
         if (handle == nullptr) continue;
         Tensor& tensor = described_[index(parameter.field)];
         if (!tensors().read(handle, tensor)) {
-            return refuse(parameter.field, text_of(handle) + " is not alive", "must be a tensor that is created and not yet destroyed");
+            return refuse(parameter.field, text_of(handle) + " is not alive",
+                          "must be a tensor that is created and not yet destroyed");
         }
         View& shown = view(parameter.field);
         shown.given = true;
@@ -418,7 +431,8 @@ Verdict Translation::handles() {
 bool Translation::all_outputs_empty() {
     for (const Field field : outputs_of(version_.direction)) {
         if (!present(field)) continue;
-        const bool rank_counts = field != Field::dpse && field != Field::dsink && field != Field::dq_rope && field != Field::dk_rope;
+        const bool rank_counts =
+            field != Field::dpse && field != Field::dsink && field != Field::dq_rope && field != Field::dk_rope;
         if (view(field).dims.rank == 0 && !rank_counts) continue;  // absent
         if (!view(field).empty()) return false;
     }
@@ -465,11 +479,13 @@ Verdict Translation::attributes() {
     const std::string_view order = given_.softmax_layout == nullptr ? "" : given_.softmax_layout;
     if (order == "same_as_input") {
         if (params.layout != Layout::TND) {
-            return refuse(Field::softmax_layout, "given \"same_as_input\"", "must be \"\" for layout " + std::string(fascore::name(params.layout)));
+            return refuse(Field::softmax_layout, "given \"same_as_input\"",
+                          "must be \"\" for layout " + std::string(fascore::name(params.layout)));
         }
         params.statistics_order = StatisticsOrder::by_token;
     } else if (!order.empty()) {
-        return refuse(Field::softmax_layout, "given \"" + std::string(order) + "\"", "must be \"\" or \"same_as_input\"");
+        return refuse(Field::softmax_layout, "given \"" + std::string(order) + "\"",
+                      "must be \"\" or \"same_as_input\"");
     }
     return {};
 }
@@ -480,20 +496,24 @@ Verdict Translation::attributes() {
 void Translation::drop_absent() {
     constexpr Field reserved[] = {Field::padding_mask, Field::softmax_out, Field::d_scale_o};
     for (const Field field : reserved) view(field).given = false;
-    constexpr Field optional[] = {Field::pse,       Field::drop_mask,  Field::atten_mask, Field::sink, Field::d_scale_q,
-                                  Field::d_scale_k, Field::d_scale_v,  Field::d_scale_dy, Field::dpse, Field::dsink};
+    constexpr Field optional[] = {Field::pse,       Field::drop_mask, Field::atten_mask, Field::sink, Field::d_scale_q,
+                                  Field::d_scale_k, Field::d_scale_v, Field::d_scale_dy, Field::dpse, Field::dsink};
     for (const Field field : optional) {
         if (view(field).empty() || view(field).dims.rank == 0) view(field).given = false;
     }
     // A rope part is empty with the tensor it belongs to, too; then it stays.
-    constexpr std::pair<Field, Field> ropes[] = {{Field::query_rope, Field::query}, {Field::key_rope, Field::key},
-                                                 {Field::dq_rope, Field::query}, {Field::dk_rope, Field::key}};
+    constexpr std::pair<Field, Field> ropes[] = {{Field::query_rope, Field::query},
+                                                 {Field::key_rope, Field::key},
+                                                 {Field::dq_rope, Field::query},
+                                                 {Field::dk_rope, Field::key}};
     for (const auto& [part, whole] : ropes) {
         if (view(part).dims.rank == 0 || (view(part).empty() && !view(whole).empty())) view(part).given = false;
     }
     // Without what they are the gradients of, these are not computed.
-    constexpr std::pair<Field, Field> gradients[] = {{Field::dpse, Field::pse}, {Field::dsink, Field::sink},
-                                                     {Field::dq_rope, Field::query_rope}, {Field::dk_rope, Field::key_rope}};
+    constexpr std::pair<Field, Field> gradients[] = {{Field::dpse, Field::pse},
+                                                     {Field::dsink, Field::sink},
+                                                     {Field::dq_rope, Field::query_rope},
+                                                     {Field::dk_rope, Field::key_rope}};
     for (const auto& [gradient, of] : gradients) view(gradient).given = present(gradient) && present(of);
 }
 
@@ -507,11 +527,13 @@ Verdict Translation::tensors_alone() {
             return refuse(field, "format is " + name_of(tensor.format), "must be ND");
         }
         if (tensor.shape.count > static_cast<std::size_t>(max_rank)) {
-            return refuse(field, "rank is " + std::to_string(tensor.shape.count), "must be at most " + std::to_string(max_rank));
+            return refuse(field, "rank is " + std::to_string(tensor.shape.count),
+                          "must be at most " + std::to_string(max_rank));
         }
         if (version_.family == Family::hifloat8) continue;  // has types of its own
         const std::span<const DtypeRow> allowed = allowed_types(field, version_.family);
-        const auto row = std::find_if(allowed.begin(), allowed.end(), [&](const DtypeRow& one) { return one.theirs == tensor.dtype; });
+        const auto row = std::find_if(allowed.begin(), allowed.end(),
+                                      [&](const DtypeRow& one) { return one.theirs == tensor.dtype; });
         if (row == allowed.end()) {
             std::string words;
             for (std::size_t k = 0; k < allowed.size(); ++k) {
@@ -522,7 +544,9 @@ Verdict Translation::tensors_alone() {
         }
         View& shown = view(field);
         shown.dims.dtype = row->ours;
-        if (__builtin_mul_overflow(tensor.offset, size_of(row->ours), &shown.element_zero) || tensor.offset < 0) {
+        constexpr std::int64_t farthest = std::int64_t{1} << 62;  // no address is beyond that
+        if (tensor.offset < 0 || __builtin_mul_overflow(tensor.offset, size_of(row->ours), &shown.element_zero) ||
+            shown.element_zero > farthest) {
             return refuse(field, "offset is " + text(tensor.offset), "must be 0 or more and within the memory");
         }
     }
@@ -553,12 +577,15 @@ Verdict Translation::rope() {
     const std::string rule = " with rope parts in this version";
     if (!present(Field::atten_mask)) return missing(Field::atten_mask, "must be given" + rule);
     for (const Field field : {Field::pse, Field::drop_mask}) {
-        if (present(field)) return refuse(field, "shape is " + shape_text(view(field).dims), "must be null" + rule, code);
+        if (present(field))
+            return refuse(field, "shape is " + shape_text(view(field).dims), "must be null" + rule, code);
     }
-    if (given_.keep_prob < 1.0) return refuse(Field::keep_prob, "given " + text(given_.keep_prob), "must be 1" + rule, code);
+    if (given_.keep_prob < 1.0)
+        return refuse(Field::keep_prob, "given " + text(given_.keep_prob), "must be 1" + rule, code);
     if (given_.sparse_mode == 6) return refuse(Field::sparse_mode, "given 6", "must not be 6" + rule, code);
     if (view(Field::query).dims.dtype != DType::bf16) {
-        return refuse(Field::query, "dtype is " + name_in_c(view(Field::query).dims.dtype), "must be BF16" + rule, code);
+        return refuse(Field::query, "dtype is " + name_in_c(view(Field::query).dims.dtype), "must be BF16" + rule,
+                      code);
     }
     const TensorDims& part = view(Field::query_rope).dims;
     const std::int64_t columns = part.rank == 3 ? part.shape[2] : 0;
@@ -576,7 +603,8 @@ Verdict Translation::sink() {
     if (view(Field::query).dims.dtype == DType::f32) {
         return refuse(Field::query, "dtype is FLOAT", "must be FLOAT16 or BF16 with a sink");
     }
-    if (!forward() && !present(Field::dsink)) return missing(Field::dsink, "must be given with " + std::string(version_.name(Field::sink)));
+    if (!forward() && !present(Field::dsink))
+        return missing(Field::dsink, "must be given with " + std::string(version_.name(Field::sink)));
     return {};
 }
 
@@ -586,7 +614,8 @@ Verdict Translation::bias() {
     const DType query = view(Field::query).dims.dtype;
     if (given_.pse_type >= 2) {
         if (view(Field::pse).dims.dtype == DType::f32) return {};
-        return refuse(Field::pse, "dtype is " + name_in_c(view(Field::pse).dims.dtype), "must be FLOAT (slopes of pseType 2 and 3)");
+        return refuse(Field::pse, "dtype is " + name_in_c(view(Field::pse).dims.dtype),
+                      "must be FLOAT (slopes of pseType 2 and 3)");
     }
     const DType wanted = eight_bit(query) ? (given_.out_dtype == 1 ? DType::bf16 : DType::f16) : query;
     if (view(Field::pse).dims.dtype == wanted) return {};
@@ -598,8 +627,9 @@ Verdict Translation::dropout() {
         return refuse(Field::keep_prob, "given " + text(given_.keep_prob), "must be more than 0 and at most 1");
     }
     if (given_.keep_prob < 1.0 && !present(Field::drop_mask) && version_.family != Family::whole) {
-        return refuse(Field::keep_prob, "given " + text(given_.keep_prob),
-                      "must be 1 without " + std::string(version_.name(Field::drop_mask)) + " (this version has no seed)");
+        return refuse(
+            Field::keep_prob, "given " + text(given_.keep_prob),
+            "must be 1 without " + std::string(version_.name(Field::drop_mask)) + " (this version has no seed)");
     }
     if (version_.refuses_drop_mask && present(Field::drop_mask)) {
         return refuse(Field::drop_mask, "shape is " + shape_text(view(Field::drop_mask).dims), "must be null here");
@@ -640,7 +670,8 @@ Verdict Translation::results() {
     }
     for (const Field field : {Field::dq_rope, Field::dk_rope}) {
         if (present(field)) {
-            if (Verdict v = must_be(field, eight_bit(query) ? result : view(Field::query_rope).dims.dtype); !v.ok()) return v;
+            if (Verdict v = must_be(field, eight_bit(query) ? result : view(Field::query_rope).dims.dtype); !v.ok())
+                return v;
         }
     }
     if (present(Field::dpse)) return must_be(Field::dpse, view(Field::pse).dims.dtype);
@@ -654,7 +685,8 @@ Verdict Translation::heads() {
     if (layout == Layout::BSH || layout == Layout::SBH) return {};
     const std::size_t axis = layout == Layout::BSND ? 2 : 1;
     if (query.rank == (layout == Layout::TND ? 3 : 4) && query.shape[axis] != given_.head_num) {
-        return refuse(Field::head_num, "given " + text(given_.head_num), "must be query's head count " + text(query.shape[axis]));
+        return refuse(Field::head_num, "given " + text(given_.head_num),
+                      "must be query's head count " + text(query.shape[axis]));
     }
     return {};
 }
@@ -662,7 +694,8 @@ Verdict Translation::heads() {
 Verdict Translation::arrays() {
     const auto copy = [&](Field field, const aclIntArray* handle, std::vector<std::int64_t>& values) -> Verdict {
         if (handle == nullptr || int_arrays().read(handle, values)) return {};
-        return refuse(field, text_of(handle) + " is not alive", "must be an array that is created and not yet destroyed");
+        return refuse(field, text_of(handle) + " is not alive",
+                      "must be an array that is created and not yet destroyed");
     };
     const auto first = [&](Field field, const aclIntArray* handle, std::int64_t& value) -> Verdict {
         std::vector<std::int64_t> values;
@@ -693,9 +726,9 @@ Verdict Translation::staging() {
         // Statistics of packed sequences are a run of [N1, Sq_b, 8] blocks, whether they are declared [T1, N1, 8] or
         // [N1, T1, 8].
         TensorDims& dims = view(field).dims;
-        if (packed && call_.params_.statistics_order == StatisticsOrder::by_sequence && dims.rank == 3 && query.rank == 3 &&
-            dims.shape[0] == query.shape[1] && dims.shape[1] == query.shape[0] && dims.shape[0] != dims.shape[1] &&
-            contiguous(dims)) {
+        if (packed && call_.params_.statistics_order == StatisticsOrder::by_sequence && dims.rank == 3 &&
+            query.rank == 3 && dims.shape[0] == query.shape[1] && dims.shape[1] == query.shape[0] &&
+            dims.shape[0] != dims.shape[1] && contiguous(dims)) {
             std::swap(dims.shape[0], dims.shape[1]);
             make_contiguous(dims);
         }
@@ -763,7 +796,8 @@ Verdict Translation::addresses() {
     for (const Field output : outputs) {
         if (address(output) == nullptr) continue;
         for (const Parameter& other : version_.parameters) {
-            if (other.field == output || index(other.field) >= tensor_fields || address(other.field) != address(output)) continue;
+            if (other.field == output || index(other.field) >= tensor_fields || address(other.field) != address(output))
+                continue;
             return refuse(output, "data is " + std::string(other.name) + "'s", "must not overlap another tensor");
         }
     }
@@ -789,7 +823,8 @@ Verdict Call::check_addresses() const {
         if (index(parameter.field) >= tensor_fields) continue;
         const View& view = views_[index(parameter.field)];
         if (view.given && view.data == nullptr && !view.empty()) {
-            return {bad_pointer, std::string(parameter.name) + ": data is null, must point to shape " + shape_text(view.dims)};
+            return {bad_pointer,
+                    std::string(parameter.name) + ": data is null, must point to shape " + shape_text(view.dims)};
         }
     }
     return {};

@@ -8,9 +8,9 @@
 //
 // A Call holds copies of everything but the data: descriptors, arrays and strings may be gone by the second phase.
 //
-// Most strided views go to the engine as they are. A few tensors are defined by their order in memory (a bit stream, the
-// statistics and masks of packed sequences); one of those that is not contiguous is gathered into the workspace first,
-// or scattered from there afterwards:
+// Most strided views go to the engine as they are. A few tensors are defined by their order in memory (a bit stream,
+// the statistics and masks of packed sequences); one of those that is not contiguous is gathered into the workspace
+// first, or scattered from there afterwards:
 //
 //   workspace   [ engine | gathered … | to scatter … ]
 #pragma once

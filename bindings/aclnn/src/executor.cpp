@@ -27,8 +27,8 @@ Registry<Executor>& executors() {
 }
 
 Verdict not_alive(const void* executor) {
-    return {ACLNN_ERR_PARAM_INVALID,
-            "executor: " + text_of(executor) + " is not alive, must come from a first phase and not be used up or destroyed"};
+    return {ACLNN_ERR_PARAM_INVALID, "executor: " + text_of(executor) +
+                                         " is not alive, must come from a first phase and not be used up or destroyed"};
 }
 
 Verdict null_executor(int code) { return {code, "executor: null, must come from a first phase"}; }
@@ -69,8 +69,8 @@ const Parameter* tensor_at(const Version& version, std::size_t wanted, Which whi
     return nullptr;
 }
 
-aclnnStatus point_tensor(const char* function, aclOpExecutor* handle, std::size_t place, aclTensor* tensor, void* address,
-                         Which which) noexcept {
+aclnnStatus point_tensor(const char* function, aclOpExecutor* handle, std::size_t place, aclTensor* tensor,
+                         void* address, Which which) noexcept {
     return operator_call(function, [&]() -> Verdict {
         if (handle == nullptr) return null_executor(ACLNN_ERR_INNER_NULLPTR);
         if (tensor == nullptr) return {ACLNN_ERR_INNER_NULLPTR, "tensor: null, must be given"};
@@ -88,9 +88,9 @@ aclnnStatus point_tensor(const char* function, aclOpExecutor* handle, std::size_
         }
         auto moved = std::make_shared<Call>(*executor.call);
         if (!moved->point(parameter->field, address)) {
-            return {ACLNN_ERR_PARAM_INVALID,
-                    "index: given " + std::to_string(place) + ", which is " + std::string(parameter->name) +
-                        ", must be a tensor that the first phase was given and uses"};
+            return {ACLNN_ERR_PARAM_INVALID, "index: given " + std::to_string(place) + ", which is " +
+                                                 std::string(parameter->name) +
+                                                 ", must be a tensor that the first phase was given and uses"};
         }
         if (!tensors().with(tensor, [&](Tensor& described) { described.data = address; })) {
             return {ACLNN_ERR_PARAM_INVALID,
@@ -133,9 +133,10 @@ aclnnStatus second_phase(const Version& version, void* workspace, std::uint64_t 
         if (Verdict v = call.check_addresses(); !v.ok()) return v;
         const std::shared_ptr<Stream> queue = find_stream(stream);
         auto* memory = static_cast<std::byte*>(workspace);
-        const bool enqueued = queue != nullptr && queue->enqueue([run = std::move(taken.call), memory](const CancelToken& cancel) {
-            return run->run(memory, cancel);
-        });
+        const bool enqueued =
+            queue != nullptr && queue->enqueue([run = std::move(taken.call), memory](const CancelToken& cancel) {
+                return run->run(memory, cancel);
+            });
         if (!enqueued) {
             return {ACLNN_ERR_RUNTIME_ERROR,
                     "stream: " + text_of(stream) + " is not alive, must be null or created and not yet destroyed"};

@@ -99,19 +99,20 @@ Verdict null(const char* parameter) {
 }
 
 Verdict dead(const char* parameter, const void* handle) {
-    return {ACLNN_ERR_PARAM_INVALID, std::string(parameter) + ": " + text_of(handle) +
-                                         " is not alive, must be created and not yet destroyed"};
+    return {ACLNN_ERR_PARAM_INVALID,
+            std::string(parameter) + ": " + text_of(handle) + " is not alive, must be created and not yet destroyed"};
 }
 
 // ---- tensors ----
 
 Verdict take_axes(const char* parameter, const std::int64_t* extents, std::uint64_t count, Axes& axes) {
     if (count > most_axes) {
-        return {ACLNN_ERR_PARAM_INVALID, std::string(parameter) + ": " + std::to_string(count) + " axes, must be at most " +
-                                             std::to_string(most_axes)};
+        return {ACLNN_ERR_PARAM_INVALID, std::string(parameter) + ": " + std::to_string(count) +
+                                             " axes, must be at most " + std::to_string(most_axes)};
     }
     if (count > 0 && extents == nullptr) {
-        return {ACLNN_ERR_PARAM_NULLPTR, std::string(parameter) + ": null, must point to " + std::to_string(count) + " extents"};
+        return {ACLNN_ERR_PARAM_NULLPTR,
+                std::string(parameter) + ": null, must point to " + std::to_string(count) + " extents"};
     }
     axes = {};
     axes.count = count;
@@ -173,7 +174,8 @@ void* create(const char* function, Registry<T>& kept, const Make& make) noexcept
 }
 
 template <class Element, class Stored>
-void* create_array(const char* function, Registry<std::vector<Stored>>& kept, const Element* value, std::uint64_t size) noexcept {
+void* create_array(const char* function, Registry<std::vector<Stored>>& kept, const Element* value,
+                   std::uint64_t size) noexcept {
     return create(function, kept, [&](std::vector<Stored>& array) -> Verdict {
         if (value == nullptr && size > 0) return null("value");
         array.reserve(size);  // throws where the end of so many could not even be addressed
@@ -185,14 +187,14 @@ void* create_array(const char* function, Registry<std::vector<Stored>>& kept, co
 template <class T>
 aclnnStatus destroy(const char* function, const char* parameter, Registry<T>& kept, const void* handle) noexcept {
     if (handle == nullptr) return ACLNN_SUCCESS;
-    return operator_call(function, [&]() -> Verdict {
-        return kept.remove(handle) ? Verdict{} : dead(parameter, handle);
-    });
+    return operator_call(function,
+                         [&]() -> Verdict { return kept.remove(handle) ? Verdict{} : dead(parameter, handle); });
 }
 
 // An element of a list is destroyed by the list alone.
 template <class T>
-aclnnStatus destroy_element(const char* function, const char* parameter, Registry<T>& kept, const void* handle) noexcept {
+aclnnStatus destroy_element(const char* function, const char* parameter, Registry<T>& kept,
+                            const void* handle) noexcept {
     if (handle == nullptr) return ACLNN_SUCCESS;
     return operator_call(function, [&]() -> Verdict {
         bool in_list = false;
@@ -210,7 +212,8 @@ aclnnStatus destroy_element(const char* function, const char* parameter, Registr
 }
 
 template <class T, class Element>
-void* create_list(const char* function, Registry<List>& lists, Registry<T>& kept, const Element* const* value, std::uint64_t size) noexcept {
+void* create_list(const char* function, Registry<List>& lists, Registry<T>& kept, const Element* const* value,
+                  std::uint64_t size) noexcept {
     return create(function, lists, [&](List& list) -> Verdict {
         if (value == nullptr && size > 0) return null("value");
         list.reserve(size);
@@ -218,9 +221,11 @@ void* create_list(const char* function, Registry<List>& lists, Registry<T>& kept
         // Null elements are places without a tensor. Nothing is taken over unless all can be.
         for (std::size_t k = 0; k < list.size(); ++k) {
             bool taken = false;
-            const bool alive = list[k] == nullptr || kept.with(list[k], [&](T& element) { taken = std::exchange(element.in_list, true); });
+            const bool alive = list[k] == nullptr ||
+                               kept.with(list[k], [&](T& element) { taken = std::exchange(element.in_list, true); });
             if (alive && !taken) continue;
-            for (std::size_t back = 0; back < k; ++back) kept.with(list[back], [](T& element) { element.in_list = false; });
+            for (std::size_t back = 0; back < k; ++back)
+                kept.with(list[back], [](T& element) { element.in_list = false; });
             const std::string parameter = "value[" + std::to_string(k) + "]";
             if (!alive) return dead(parameter.c_str(), list[k]);
             return {ACLNN_ERR_PARAM_INVALID, parameter + ": belongs to a list already, must belong to none"};
@@ -230,7 +235,8 @@ void* create_list(const char* function, Registry<List>& lists, Registry<T>& kept
 }
 
 template <class T>
-aclnnStatus destroy_list(const char* function, const char* parameter, Registry<List>& lists, Registry<T>& kept, const void* handle) noexcept {
+aclnnStatus destroy_list(const char* function, const char* parameter, Registry<List>& lists, Registry<T>& kept,
+                         const void* handle) noexcept {
     if (handle == nullptr) return ACLNN_SUCCESS;
     return operator_call(function, [&]() -> Verdict {
         List list;
@@ -245,7 +251,8 @@ aclnnStatus destroy_list(const char* function, const char* parameter, Registry<L
 }
 
 template <class T>
-aclnnStatus size_of_array(const char* function, const char* parameter, Registry<T>& kept, const void* handle, std::uint64_t* size) noexcept {
+aclnnStatus size_of_array(const char* function, const char* parameter, Registry<T>& kept, const void* handle,
+                          std::uint64_t* size) noexcept {
     return operator_call(function, [&]() -> Verdict {
         if (handle == nullptr) return null(parameter);
         if (size == nullptr) return null("size");
@@ -255,7 +262,8 @@ aclnnStatus size_of_array(const char* function, const char* parameter, Registry<
 
 // One property of a tensor; get(tensor) stores it.
 template <class Target, class Get>
-aclnnStatus ask(const char* function, const aclTensor* tensor, const char* parameter, const Target* target, const Get& get) noexcept {
+aclnnStatus ask(const char* function, const aclTensor* tensor, const char* parameter, const Target* target,
+                const Get& get) noexcept {
     return operator_call(function, [&]() -> Verdict {
         if (tensor == nullptr) return null("tensor");
         if (target == nullptr) return null(parameter);
@@ -335,8 +343,8 @@ aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDat
                            int64_t offset, aclFormat format, const int64_t* storageDims, uint64_t storageDimsNum,
                            void* tensorData) {
     return static_cast<aclTensor*>(create("aclCreateTensor", tensors(), [&](Tensor& tensor) {
-        return describe({viewDims, viewDimsNum, dataType, stride, offset, format, storageDims, storageDimsNum, tensorData},
-                        tensor);
+        return describe(
+            {viewDims, viewDimsNum, dataType, stride, offset, format, storageDims, storageDimsNum, tensorData}, tensor);
     }));
 }
 
@@ -346,9 +354,9 @@ aclnnStatus aclInitTensor(aclTensor* tensor, const int64_t* viewDims, uint64_t v
     return operator_call("aclInitTensor", [&]() -> Verdict {
         if (tensor == nullptr) return null("tensor");
         Tensor anew;
-        if (Verdict v = describe({viewDims, viewDimsNum, dataType, stride, offset, format, storageDims, storageDimsNum,
-                                  tensorDataAddr},
-                                 anew);
+        if (Verdict v = describe(
+                {viewDims, viewDimsNum, dataType, stride, offset, format, storageDims, storageDimsNum, tensorDataAddr},
+                anew);
             !v.ok()) {
             return v;
         }
@@ -419,7 +427,8 @@ aclnnStatus aclGetViewShape(const aclTensor* tensor, int64_t** viewDims, uint64_
     return ask_axes("aclGetViewShape", tensor, &Tensor::shape, "viewDims", viewDims, "viewDimsNum", viewDimsNum);
 }
 aclnnStatus aclGetViewStrides(const aclTensor* tensor, int64_t** stridesValue, uint64_t* stridesNum) {
-    return ask_axes("aclGetViewStrides", tensor, &Tensor::stride, "stridesValue", stridesValue, "stridesNum", stridesNum);
+    return ask_axes("aclGetViewStrides", tensor, &Tensor::stride, "stridesValue", stridesValue, "stridesNum",
+                    stridesNum);
 }
 aclnnStatus aclGetStorageShape(const aclTensor* tensor, int64_t** storageDims, uint64_t* storageDimsNum) {
     return ask_axes("aclGetStorageShape", tensor, &Tensor::storage, "storageDims", storageDims, "storageDimsNum",

@@ -23,8 +23,18 @@
 
 namespace fascore::aclnn {
 
-enum class Kind : std::uint8_t { tensor, scalar, int_array, float_array, bool_array, tensor_list, scalar_list, executor,
-                                 context, stream };
+enum class Kind : std::uint8_t {
+    tensor,
+    scalar,
+    int_array,
+    float_array,
+    bool_array,
+    tensor_list,
+    scalar_list,
+    executor,
+    context,
+    stream
+};
 
 template <class T>
 class Registry {

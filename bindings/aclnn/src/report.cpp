@@ -39,7 +39,8 @@ int report(int code, std::string_view function, std::string_view text) noexcept 
 
 std::string text_of(const void* address) {
     std::array<char, 24> digits{};
-    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), reinterpret_cast<std::uintptr_t>(address), 16).ptr;
+    const auto end =
+        std::to_chars(digits.data(), digits.data() + digits.size(), reinterpret_cast<std::uintptr_t>(address), 16).ptr;
     return "0x" + std::string(digits.data(), end);
 }
 

@@ -22,7 +22,9 @@ namespace fascore::aclnn {
 
 namespace {
 
-Verdict null(const char* parameter) { return {ACL_ERROR_INVALID_PARAM, std::string(parameter) + ": null, must be given"}; }
+Verdict null(const char* parameter) {
+    return {ACL_ERROR_INVALID_PARAM, std::string(parameter) + ": null, must be given"};
+}
 
 // ---- process ----
 
@@ -67,7 +69,8 @@ Verdict check_device(std::int32_t device) {
 Verdict check_option(aclSysParamOpt option) {
     const int number = static_cast<int>(option);
     if (number == ACL_OPT_DETERMINISTIC || number == ACL_OPT_ENABLE_DEBUG_KERNEL) return {};
-    return {ACL_ERROR_INVALID_PARAM, "opt: given " + std::to_string(number) + ", must be 0 (ACL_OPT_DETERMINISTIC) or 1 "
+    return {ACL_ERROR_INVALID_PARAM, "opt: given " + std::to_string(number) +
+                                         ", must be 0 (ACL_OPT_DETERMINISTIC) or 1 "
                                          "(ACL_OPT_ENABLE_DEBUG_KERNEL)"};
 }
 
@@ -81,7 +84,8 @@ template <class Use>
 Verdict context_option(aclSysParamOpt option, const Use& use) {
     if (Verdict v = check_option(option); !v.ok()) return v;
     const aclrtContext context = context_here();
-    const bool alive = contexts().with(context, [&](Options& options) { use(options.value[static_cast<int>(option)]); });
+    const bool alive =
+        contexts().with(context, [&](Options& options) { use(options.value[static_cast<int>(option)]); });
     return alive ? Verdict{} : dead_context(context);
 }
 
@@ -115,8 +119,7 @@ Verdict synchronize(aclrtStream stream, std::int32_t milliseconds) {
     if (found == nullptr) return dead_stream(stream);
     std::optional<Verdict> verdict = found->wait(milliseconds);
     if (!verdict) {
-        return {ACL_ERROR_FAILURE,
-                "timeout: the stream still works after " + std::to_string(milliseconds) + " ms"};
+        return {ACL_ERROR_FAILURE, "timeout: the stream still works after " + std::to_string(milliseconds) + " ms"};
     }
     return std::move(*verdict);
 }
@@ -167,7 +170,8 @@ Verdict release(const char* parameter, void* address, Place place) {
         const std::lock_guard lock(blocks().mutex);
         const auto found = blocks().by_address.find(reinterpret_cast<std::uintptr_t>(address));
         if (found == blocks().by_address.end() || found->second.place != place) {
-            return {ACL_ERROR_INVALID_PARAM, std::string(parameter) + ": " + text_of(address) + ", must be a live block of " +
+            return {ACL_ERROR_INVALID_PARAM, std::string(parameter) + ": " + text_of(address) +
+                                                 ", must be a live block of " +
                                                  (place == Place::device ? "aclrtMalloc" : "aclrtMallocHost")};
         }
         blocks().by_address.erase(found);
@@ -190,16 +194,16 @@ Verdict check_span(const char* parameter, const void* address, std::size_t bytes
     if (bytes == 0) return {};
     if (address == nullptr) return null(parameter);
     if (const std::size_t room = room_at(address); room < bytes) {
-        return {ACL_ERROR_INVALID_PARAM, std::string(parameter) + ": " + std::to_string(bytes) + " bytes, its block has " +
-                                             std::to_string(room) + " from there"};
+        return {ACL_ERROR_INVALID_PARAM, std::string(parameter) + ": " + std::to_string(bytes) +
+                                             " bytes, its block has " + std::to_string(room) + " from there"};
     }
     return {};
 }
 
 Verdict check_count(const char* limit_name, std::size_t limit, std::size_t count) {
     if (count <= limit) return {};
-    return {ACL_ERROR_INVALID_PARAM, "count: given " + std::to_string(count) + ", must be at most " + limit_name + " " +
-                                         std::to_string(limit)};
+    return {ACL_ERROR_INVALID_PARAM,
+            "count: given " + std::to_string(count) + ", must be at most " + limit_name + " " + std::to_string(limit)};
 }
 
 Verdict check_kind(aclrtMemcpyKind kind) {
@@ -281,7 +285,8 @@ extern "C" {
 aclError aclInit(const char* configPath) {
     return runtime_call("aclInit", [&]() -> Verdict {
         if (configPath != nullptr && *configPath != '\0' && !std::ifstream(configPath).good()) {
-            return {ACL_ERROR_INVALID_FILE, "configPath: '" + std::string(configPath) + "' cannot be read, must be null, "
+            return {ACL_ERROR_INVALID_FILE, "configPath: '" + std::string(configPath) +
+                                                "' cannot be read, must be null, "
                                                 "empty or a readable file"};
         }
         const std::lock_guard lock(process_mutex);

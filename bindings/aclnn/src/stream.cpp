@@ -16,30 +16,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a thread looks on before it sleeps. A sleep and a wake cost some 5 to 50 µs; looking on for longer takes the
-// core away from threads that compute.
-constexpr std::chrono::microseconds look_on{30};
+// How long a caller looks on, while the stream's thread works, before it sleeps: waking up takes as long again.
+constexpr std::chrono::microseconds look_on{20};
 
-void pause() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
-
-// True as soon as ready() is; false after look_on.
+// True as soon as ready() is; false after look_on. Gives way to the thread it waits for where they share a core.
 template <class Ready>
 bool soon(const Ready& ready) {
-    if (ready()) return true;
     const Clock::time_point end = Clock::now() + look_on;
     do {
-        for (int k = 0; k < 16; ++k) {
-            if (ready()) return true;
-            pause();
-        }
+        if (ready()) return true;
+        std::this_thread::yield();
     } while (Clock::now() < end);
-    return false;
+    return ready();
 }
 
 Registry<std::shared_ptr<Stream>>& streams() {
@@ -98,58 +86,56 @@ bool Stream::enqueue(Work work) {
             throw;
         }
     }
-    enqueued_.fetch_add(1, std::memory_order_release);
-    if (asleep_) arrived_.notify_one();
+    ++enqueued_;
+    if (!running_) arrived_.notify_one();
     return true;
+}
+
+// The lock is held before and after, not while the work runs.
+void Stream::run_next(std::unique_lock<std::mutex>& lock) {
+    const Work next = std::move(queue_.front());
+    queue_.pop_front();
+    running_ = true;
+    lock.unlock();
+    Verdict verdict;
+    try {
+        verdict = next(cancel_);
+    } catch (...) {
+        verdict = {ACL_ERROR_BAD_ALLOC, "the system has no memory for it"};
+    }
+    lock.lock();
+    running_ = false;
+    if (!verdict.ok() && failure_.ok()) failure_ = std::move(verdict);
+    finished_.fetch_add(1, std::memory_order_release);
+    done_.notify_all();
+    if (can_run() || closed_) arrived_.notify_one();
 }
 
 void Stream::work() {
     std::unique_lock lock(mutex_);
     for (;;) {
-        if (queue_.empty() && !closed_) {
-            lock.unlock();
-            // Only this thread finishes, so the two differ exactly when there is work.
-            const auto something = [&] {
-                return enqueued_.load(std::memory_order_acquire) != finished_.load(std::memory_order_relaxed);
-            };
-            static_cast<void>(soon(something));
-            lock.lock();
-            asleep_ = true;
-            arrived_.wait(lock, [&] { return !queue_.empty() || closed_; });
-            asleep_ = false;
-        }
-        if (queue_.empty()) return;
-        const Work next = std::move(queue_.front());
-        queue_.pop_front();
-        lock.unlock();
-        Verdict verdict;
-        try {
-            verdict = next(cancel_);
-        } catch (...) {
-            verdict = {ACL_ERROR_BAD_ALLOC, "the system has no memory for it"};
-        }
-        lock.lock();
-        if (!verdict.ok() && failure_.ok()) failure_ = std::move(verdict);
-        finished_.fetch_add(1, std::memory_order_release);
-        if (waiters_ > 0) done_.notify_all();
+        arrived_.wait(lock, [&] { return can_run() || (closed_ && queue_.empty() && !running_); });
+        if (!can_run()) return;
+        run_next(lock);
     }
 }
 
 std::optional<Verdict> Stream::wait(std::int64_t milliseconds) {
-    const std::uint64_t goal = enqueued_.load(std::memory_order_acquire);
-    const auto finished = [&] { return finished_.load(std::memory_order_acquire) >= goal; };
-    const bool early = milliseconds != 0 && soon(finished);
     std::unique_lock lock(mutex_);
-    if (!early) {
-        ++waiters_;
-        bool in_time = true;
-        if (milliseconds < 0) {
-            done_.wait(lock, finished);
-        } else {
-            in_time = done_.wait_for(lock, std::chrono::milliseconds(milliseconds), finished);
+    const std::uint64_t goal = enqueued_;
+    const auto finished = [&] { return finished_.load(std::memory_order_acquire) >= goal; };
+    if (milliseconds >= 0) {
+        if (!done_.wait_for(lock, std::chrono::milliseconds(milliseconds), finished)) return std::nullopt;
+    }
+    while (!finished()) {
+        if (can_run()) {
+            run_next(lock);
+            continue;
         }
-        --waiters_;
-        if (!in_time) return std::nullopt;
+        lock.unlock();
+        const bool early = soon(finished);
+        lock.lock();
+        if (!early) done_.wait(lock, [&] { return finished() || can_run(); });
     }
     return std::exchange(failure_, Verdict{});
 }

@@ -50,8 +50,8 @@ namespace {
 
 #define FASCORE_DESCRIBE(kind, name, field) {ParameterKind::kind, #name, Field::field},
 
-#define FASCORE_VERSION(function, ROW, direction, family)                  \
-    constexpr Parameter parameters_of_##function[] = {ROW(FASCORE_DESCRIBE)}; \
+#define FASCORE_VERSION(function, ROW, direction, family)                                                  \
+    constexpr Parameter parameters_of_##function[] = {ROW(FASCORE_DESCRIBE)};                              \
     constexpr Version version_of_##function{#function "GetWorkspaceSize", #function, Direction::direction, \
                                             Family::family, parameters_of_##function};
 FASCORE_VERSIONS(FASCORE_VERSION)
@@ -61,8 +61,8 @@ constexpr Version largest(Version version, const char* first, bool refuses_drop_
     version.refuses_drop_mask = refuses_drop_mask;
     return version;
 }
-constexpr Version largest_of_aclnnFlashAttentionVarLenScoreV5 = largest(
-    version_of_aclnnFlashAttentionVarLenScoreV5, "aclnnFlashAttentionVarLenScoreV5GetMaxWorkspaceSize", false);
+constexpr Version largest_of_aclnnFlashAttentionVarLenScoreV5 =
+    largest(version_of_aclnnFlashAttentionVarLenScoreV5, "aclnnFlashAttentionVarLenScoreV5GetMaxWorkspaceSize", false);
 constexpr Version largest_of_aclnnFlashAttentionUnpaddingScoreGradV5 =
     largest(version_of_aclnnFlashAttentionUnpaddingScoreGradV5,
             "aclnnFlashAttentionUnpaddingScoreGradV5GetMaxWorkspaceSize", true);
@@ -73,11 +73,12 @@ constexpr Version largest_of_aclnnFlashAttentionUnpaddingScoreGradV5 =
 
 using namespace fascore::aclnn;
 
-#define FASCORE_FIRST_PHASE(function, suffix, ROW, version)                                                             \
-    extern "C" aclnnStatus function##suffix(ROW(FASCORE_PARAMETER) uint64_t* workspaceSize, aclOpExecutor** executor) { \
-        Arguments given;                                                                                                \
-        ROW(FASCORE_FILL)                                                                                               \
-        return first_phase(version, given, workspaceSize, executor);                                                    \
+#define FASCORE_FIRST_PHASE(function, suffix, ROW, version)                                 \
+    extern "C" aclnnStatus function##suffix(ROW(FASCORE_PARAMETER) uint64_t* workspaceSize, \
+                                            aclOpExecutor** executor) {                     \
+        Arguments given;                                                                    \
+        ROW(FASCORE_FILL)                                                                   \
+        return first_phase(version, given, workspaceSize, executor);                        \
     }
 
 #define FASCORE_FUNCTIONS(function, ROW, direction, family)                                           \

@@ -17,12 +17,54 @@ namespace fascore::aclnn {
 /// Canonical parameters, tensors first. softmax_max, softmax_sum and attention_out are written by the forward and read
 /// by the gradient.
 enum class Field : std::uint8_t {
-    query, key, value, query_rope, key_rope, dy, pse, drop_mask, padding_mask, atten_mask, softmax_max, softmax_sum,
-    softmax_out, attention_out, sink, d_scale_q, d_scale_k, d_scale_v, d_scale_dy, d_scale_o, ds_scale, p_scale,
-    dq, dk, dv, dq_rope, dk_rope, dpse, dsink,
+    query,
+    key,
+    value,
+    query_rope,
+    key_rope,
+    dy,
+    pse,
+    drop_mask,
+    padding_mask,
+    atten_mask,
+    softmax_max,
+    softmax_sum,
+    softmax_out,
+    attention_out,
+    sink,
+    d_scale_q,
+    d_scale_k,
+    d_scale_v,
+    d_scale_dy,
+    d_scale_o,
+    ds_scale,
+    p_scale,
+    dq,
+    dk,
+    dv,
+    dq_rope,
+    dk_rope,
+    dpse,
+    dsink,
     tensors,  // how many of them
-    prefix = tensors, actual_seq_qlen, actual_seq_kvlen, q_start_idx, kv_start_idx, scale, keep_prob, pre_tokens,
-    next_tokens, head_num, layout, inner_precise, sparse_mode, pse_type, softmax_layout, seed, offset, out_dtype,
+    prefix = tensors,
+    actual_seq_qlen,
+    actual_seq_kvlen,
+    q_start_idx,
+    kv_start_idx,
+    scale,
+    keep_prob,
+    pre_tokens,
+    next_tokens,
+    head_num,
+    layout,
+    inner_precise,
+    sparse_mode,
+    pse_type,
+    softmax_layout,
+    seed,
+    offset,
+    out_dtype,
 };
 
 inline constexpr std::size_t tensor_fields = static_cast<std::size_t>(Field::tensors);
@@ -49,7 +91,7 @@ enum class Direction : std::uint8_t { forward, backward };
 enum class Family : std::uint8_t { batches, packed, packed_rope, whole, hifloat8 };
 
 struct Version {
-    const char* first;   ///< names of the two phases
+    const char* first;  ///< names of the two phases
     const char* second;
     Direction direction;
     Family family;

@@ -54,6 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     bench.add_argument("--threads", type=int, default=1)
     bench.add_argument("--repeat", type=int, default=5, help="repetitions of each measurement of PyTorch's")
     bench.add_argument("--program", help="the fascore program (default: on PATH, or build/fascore)")
+    bench.add_argument("--package", action="store_true", help="time the Python package instead of the program")
     bench.add_argument("--json", help="write the numbers to this file")
     bench.add_argument("--plot", help="draw to this file (png, svg, pdf)")
     bench.set_defaults(run=_bench)

@@ -2,9 +2,9 @@
 """python -m fascore bench: fascore as the share of this core's peak over S, and its error, beside PyTorch's attention.
 
 Speed of fascore comes from the program (`fascore bench --json`, medians, peak measured around each row); without the
-program the package times itself. PyTorch's attention runs the same shapes here, its share is taken of the same peak. For
-bf16 its time is the better of native and cast to f32 and back. Both errors are root mean squares against the float64
-reference, relative to the reference's, on one head and at most `ERROR_LENGTH` rows (the reference is O(S^2)).
+program the package times itself. PyTorch's attention runs the same shapes here, its share is taken of the same peak.
+For bf16 its time is the better of native and cast to f32 and back. Both errors are root mean squares against the
+float64 reference, relative to the reference's, on one head and at most `ERROR_LENGTH` rows (the reference is O(S^2)).
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ def _with_torch() -> bool:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    program = find_program(arguments.program)
-    print(f"fascore by {program or 'the Python package (no fascore program found)'}, {arguments.threads} thread(s)")
+    program = None if arguments.package else find_program(arguments.program)
+    print(f"fascore by {program or 'the Python package'}, {arguments.threads} thread(s)")
     rows = _by_program(program, arguments) if program else _by_package(arguments)
     report: dict[str, Any] = {"dtype": arguments.dtype, "causal": arguments.causal, "rows": rows, "errors": {}}
     with_torch = _with_torch()

@@ -72,7 +72,9 @@ _PARAMETERS: dict[str, Any] = {
     "softcap": 0.0,
     "inner_precise": 0,
 }
-_INTEGERS = ("head_num", "sparse_mode", "pre_tokens", "next_tokens", "pse_type", "q_start_idx", "kv_start_idx", "inner_precise")  # fmt: skip
+_INTEGERS = (
+    "head_num", "sparse_mode", "pre_tokens", "next_tokens", "pse_type", "q_start_idx", "kv_start_idx", "inner_precise",
+)  # fmt: skip
 _UNSIGNED = ("seed", "offset")
 _REALS = ("scale", "keep_prob", "softcap")
 _LISTS = ("prefix", "actual_seq_qlen", "actual_seq_kvlen")

@@ -109,12 +109,14 @@ class _Call:
         if layout == "TND":
             if not self.seq_q or not self.seq_kv or len(self.seq_q) != len(self.seq_kv):
                 raise InvalidArgument(
-                    f"actual_seq_qlen, actual_seq_kvlen: {len(self.seq_q)} and {len(self.seq_kv)} ends, must be as many "
-                    "of both in layout TND, and at least 1"
+                    f"actual_seq_qlen, actual_seq_kvlen: {len(self.seq_q)} and {len(self.seq_kv)} ends, must be as "
+                    "many of both in layout TND, and at least 1"
                 )
             for name, cumulative in (("actual_seq_qlen", self.seq_q), ("actual_seq_kvlen", self.seq_kv)):
                 if max(_lengths(cumulative)) > _LONGEST:
-                    raise InvalidArgument(f"{name}: a length of {max(_lengths(cumulative))}, must be at most {_LONGEST}")
+                    raise InvalidArgument(
+                        f"{name}: a length of {max(_lengths(cumulative))}, must be at most {_LONGEST}"
+                    )
         self.layout, self.keep_prob = layout, float(keep_prob)
         self.parameters = {
             "layout": layout,
@@ -158,7 +160,7 @@ class _Call:
         if self.keep_prob < 1.0 and self.tensors.get("drop_mask") is None:
             rng = torch.tensor([signed(seed), signed(offset)]) if seed else draw_rng()
             seed, offset = rng.tolist()
-        out, softmax_max, softmax_sum, _ = _ops.attention(self.inputs(rng), **self.parameters)
+        out, softmax_max, softmax_sum, _ = _ops.attention(self.inputs(rng), True, **self.parameters)
         return (out, softmax_max, softmax_sum, out.new_empty((0, 0, 0, 0))), seed, offset, self.numels()
 
     def backward(
@@ -172,7 +174,11 @@ class _Call:
         numels: int | None,
     ) -> tuple[Tensor | None, ...]:
         """dq, dk, dv, dq_rope, dk_rope, dpse, dsink."""
-        for name, tensor in (("softmax_max", softmax_max), ("softmax_sum", softmax_sum), ("attention_in", attention_in)):
+        for name, tensor in (
+            ("softmax_max", softmax_max),
+            ("softmax_sum", softmax_sum),
+            ("attention_in", attention_in),
+        ):
             if tensor is None:
                 raise InvalidArgument(f"{name}: absent, must be what the forward returned")
         rng = None

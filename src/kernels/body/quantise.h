@@ -45,14 +45,19 @@ void quantise_to(const QuantiseArgs& args) {
     float up = 1;
     float down = 1;
     if (args.block) {
-        float largest = 0;
+        // The maximum of the magnitudes' bits, in integers: an order that vectors can take. (A NaN is the largest.)
+        std::uint32_t most = 0;
         for (std::int64_t r = 0; r < args.rows; ++r) {
             const float* row = tile + r * args.ld;
             for (std::int64_t c = 0; c < args.columns; ++c) {
-                const float magnitude = row[c] < 0 ? -row[c] : row[c];
-                largest = magnitude > largest ? magnitude : largest;
+                std::uint32_t bits;
+                std::memcpy(&bits, row + c, sizeof bits);
+                bits &= 0x7FFFFFFFU;
+                most = bits > most ? bits : most;
             }
         }
+        float largest;
+        std::memcpy(&largest, &most, sizeof largest);
         up = largest < 1e-8F ? 0 : N::largest / largest;
         down = up == 0 ? 0 : 1 / up;
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A C++11 program as programs for the accelerator are written: host vectors copied to device memory, scoped enumerators,
-// explicit strides, two phases, statistics that are all 3.0, FP16. Every gradient version (SBH; TND for those that take
-// packed sequences) must print finite results equal to the formulas with those statistics.
+// A C++11 program as programs for the accelerator are written: host vectors copied to device memory, scoped
+// enumerators, explicit strides, two phases, statistics that are all 3.0, FP16. Every gradient version (SBH; TND for
+// those that take packed sequences) must print finite results equal to the formulas with those statistics.
 #include <climits>
 #include <cmath>
 #include <cstdint>
@@ -22,15 +22,15 @@
 
 namespace {
 
-int64_t ShapeSize(const std::vector<int64_t> &shape) {
+int64_t ShapeSize(const std::vector<int64_t>& shape) {
     int64_t size = 1;
     for (auto extent : shape) size *= extent;
     return size;
 }
 
 template <typename T>
-int CreateTensor(const std::vector<T> &host, const std::vector<int64_t> &shape, void **device, aclDataType type,
-                 aclTensor **tensor) {
+int CreateTensor(const std::vector<T>& host, const std::vector<int64_t>& shape, void** device, aclDataType type,
+                 aclTensor** tensor) {
     auto size = static_cast<size_t>(ShapeSize(shape)) * sizeof(T);
     auto ret = aclrtMalloc(device, size, ACL_MEM_MALLOC_HUGE_FIRST);
     CHECK_RET(ret == ACL_SUCCESS, return ret);
@@ -40,8 +40,8 @@ int CreateTensor(const std::vector<T> &host, const std::vector<int64_t> &shape, 
     for (int64_t i = static_cast<int64_t>(shape.size()) - 2; i >= 0; i--) {
         strides[static_cast<size_t>(i)] = shape[static_cast<size_t>(i) + 1] * strides[static_cast<size_t>(i) + 1];
     }
-    *tensor = aclCreateTensor(shape.data(), shape.size(), type, strides.data(), 0, aclFormat::ACL_FORMAT_ND, shape.data(),
-                              shape.size(), *device);
+    *tensor = aclCreateTensor(shape.data(), shape.size(), type, strides.data(), 0, aclFormat::ACL_FORMAT_ND,
+                              shape.data(), shape.size(), *device);
     return *tensor == nullptr ? 1 : 0;
 }
 
@@ -54,10 +54,10 @@ struct Tensors {
 };
 
 struct Version {
-    const char *name;
+    const char* name;
     bool packed;
-    std::function<aclnnStatus(const Tensors &, char *, char *, uint64_t *, aclOpExecutor **)> phase1;
-    aclnnStatus (*phase2)(void *, uint64_t, aclOpExecutor *, aclrtStream);
+    std::function<aclnnStatus(const Tensors&, char*, char*, uint64_t*, aclOpExecutor**)> phase1;
+    aclnnStatus (*phase2)(void*, uint64_t, aclOpExecutor*, aclrtStream);
 };
 
 const double kScale = 0.125;
@@ -65,80 +65,85 @@ const double kScale = 0.125;
 std::vector<Version> Versions() {
     return {
         {"V1", false,
-         [](const Tensors &t, char *layout, char *, uint64_t *size, aclOpExecutor **executor) {
+         [](const Tensors& t, char* layout, char*, uint64_t* size, aclOpExecutor** executor) {
              return aclnnFlashAttentionScoreGradGetWorkspaceSize(
-                 t.q, t.k, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr, t.attention, t.prefix, kScale, 1.0,
-                 INT32_MAX, INT32_MAX, N, layout, 0, 0, t.dq, t.dk, t.dv, nullptr, size, executor);
+                 t.q, t.k, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr, t.attention, t.prefix,
+                 kScale, 1.0, INT32_MAX, INT32_MAX, N, layout, 0, 0, t.dq, t.dk, t.dv, nullptr, size, executor);
          },
          aclnnFlashAttentionScoreGrad},
         {"V2", false,
-         [](const Tensors &t, char *layout, char *, uint64_t *size, aclOpExecutor **executor) {
+         [](const Tensors& t, char* layout, char*, uint64_t* size, aclOpExecutor** executor) {
              return aclnnFlashAttentionScoreGradV2GetWorkspaceSize(
-                 t.q, t.k, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr, t.attention, t.prefix, t.start,
-                 t.start, kScale, 1.0, 65536, 65536, N, layout, 0, 0, 1, t.dq, t.dk, t.dv, nullptr, size, executor);
+                 t.q, t.k, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr, t.attention, t.prefix,
+                 t.start, t.start, kScale, 1.0, 65536, 65536, N, layout, 0, 0, 1, t.dq, t.dk, t.dv, nullptr, size,
+                 executor);
          },
          aclnnFlashAttentionScoreGradV2},
         {"V3", false,
-         [](const Tensors &t, char *layout, char *, uint64_t *size, aclOpExecutor **executor) {
+         [](const Tensors& t, char* layout, char*, uint64_t* size, aclOpExecutor** executor) {
              return aclnnFlashAttentionScoreGradV3GetWorkspaceSize(
-                 t.q, t.k, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr, t.attention, nullptr, t.prefix,
-                 t.start, t.start, kScale, 1.0, INT32_MAX, INT32_MAX, N, layout, 0, 0, 1, t.dq, t.dk, t.dv, nullptr, nullptr, size,
-                 executor);
+                 t.q, t.k, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr, t.attention, nullptr,
+                 t.prefix, t.start, t.start, kScale, 1.0, INT32_MAX, INT32_MAX, N, layout, 0, 0, 1, t.dq, t.dk, t.dv,
+                 nullptr, nullptr, size, executor);
          },
          aclnnFlashAttentionScoreGradV3},
         {"V4", false,
-         [](const Tensors &t, char *layout, char *, uint64_t *size, aclOpExecutor **executor) {
+         [](const Tensors& t, char* layout, char*, uint64_t* size, aclOpExecutor** executor) {
              char order[] = "";
              return aclnnFlashAttentionScoreGradV4GetWorkspaceSize(
-                 t.q, t.k, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr, t.attention, nullptr, nullptr,
-                 nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, t.prefix, nullptr, nullptr, t.start, t.start, kScale, 1.0,
-                 INT32_MAX, INT32_MAX, N, layout, order, 0, 0, 1, 0, 0, 0, t.dq, t.dk, t.dv, nullptr, nullptr, nullptr, nullptr,
-                 size, executor);
+                 t.q, t.k, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr, t.attention, nullptr,
+                 nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, t.prefix, nullptr, nullptr, t.start,
+                 t.start, kScale, 1.0, INT32_MAX, INT32_MAX, N, layout, order, 0, 0, 1, 0, 0, 0, t.dq, t.dk, t.dv,
+                 nullptr, nullptr, nullptr, nullptr, size, executor);
          },
          aclnnFlashAttentionScoreGradV4},
         {"Unpadding V1", true,
-         [](const Tensors &t, char *layout, char *, uint64_t *size, aclOpExecutor **executor) {
+         [](const Tensors& t, char* layout, char*, uint64_t* size, aclOpExecutor** executor) {
              return aclnnFlashAttentionUnpaddingScoreGradGetWorkspaceSize(
-                 t.q, t.k, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr, t.attention, t.prefix, t.lengths,
-                 t.lengths, kScale, 1.0, INT32_MAX, INT32_MAX, N, layout, 0, 0, t.dq, t.dk, t.dv, nullptr, size, executor);
+                 t.q, t.k, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr, t.attention, t.prefix,
+                 t.lengths, t.lengths, kScale, 1.0, INT32_MAX, INT32_MAX, N, layout, 0, 0, t.dq, t.dk, t.dv, nullptr,
+                 size, executor);
          },
          aclnnFlashAttentionUnpaddingScoreGrad},
         {"Unpadding V2", true,
-         [](const Tensors &t, char *layout, char *, uint64_t *size, aclOpExecutor **executor) {
+         [](const Tensors& t, char* layout, char*, uint64_t* size, aclOpExecutor** executor) {
              return aclnnFlashAttentionUnpaddingScoreGradV2GetWorkspaceSize(
-                 t.q, t.k, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr, t.attention, t.prefix, t.lengths,
-                 t.lengths, t.start, t.start, kScale, 1.0, INT32_MAX, INT32_MAX, N, layout, 0, 0, 1, t.dq, t.dk, t.dv, nullptr,
-                 size, executor);
+                 t.q, t.k, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr, t.attention, t.prefix,
+                 t.lengths, t.lengths, t.start, t.start, kScale, 1.0, INT32_MAX, INT32_MAX, N, layout, 0, 0, 1, t.dq,
+                 t.dk, t.dv, nullptr, size, executor);
          },
          aclnnFlashAttentionUnpaddingScoreGradV2},
         {"Unpadding V3", true,
-         [](const Tensors &t, char *layout, char *, uint64_t *size, aclOpExecutor **executor) {
+         [](const Tensors& t, char* layout, char*, uint64_t* size, aclOpExecutor** executor) {
              return aclnnFlashAttentionUnpaddingScoreGradV3GetWorkspaceSize(
-                 t.q, nullptr, t.k, nullptr, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr, t.attention,
-                 t.prefix, t.lengths, t.lengths, t.start, t.start, kScale, 1.0, INT32_MAX, INT32_MAX, N, layout, 0, 0, 1, t.dq,
-                 nullptr, t.dk, nullptr, t.dv, nullptr, size, executor);
+                 t.q, nullptr, t.k, nullptr, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr,
+                 t.attention, t.prefix, t.lengths, t.lengths, t.start, t.start, kScale, 1.0, INT32_MAX, INT32_MAX, N,
+                 layout, 0, 0, 1, t.dq, nullptr, t.dk, nullptr, t.dv, nullptr, size, executor);
          },
          aclnnFlashAttentionUnpaddingScoreGradV3},
         {"Unpadding V4", true,
-         [](const Tensors &t, char *layout, char *order, uint64_t *size, aclOpExecutor **executor) {
+         [](const Tensors& t, char* layout, char* order, uint64_t* size, aclOpExecutor** executor) {
              return aclnnFlashAttentionUnpaddingScoreGradV4GetWorkspaceSize(
-                 t.q, t.k, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr, t.attention, t.prefix, t.lengths,
-                 t.lengths, kScale, 1.0, INT32_MAX, INT32_MAX, N, layout, 0, 0, t.dq, t.dk, t.dv, nullptr, order, size, executor);
+                 t.q, t.k, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr, t.attention, t.prefix,
+                 t.lengths, t.lengths, kScale, 1.0, INT32_MAX, INT32_MAX, N, layout, 0, 0, t.dq, t.dk, t.dv, nullptr,
+                 order, size, executor);
          },
          aclnnFlashAttentionUnpaddingScoreGradV4},
         {"Unpadding V5", true,
-         [](const Tensors &t, char *layout, char *order, uint64_t *size, aclOpExecutor **executor) {
+         [](const Tensors& t, char* layout, char* order, uint64_t* size, aclOpExecutor** executor) {
              return aclnnFlashAttentionUnpaddingScoreGradV5GetWorkspaceSize(
-                 t.q, nullptr, t.k, nullptr, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr, t.attention,
-                 nullptr, t.prefix, t.lengths, t.lengths, t.start, t.start, kScale, 1.0, INT32_MAX, INT32_MAX, N, layout, 0, 0, 1,
-                 order, t.dq, nullptr, t.dk, nullptr, t.dv, nullptr, nullptr, size, executor);
+                 t.q, nullptr, t.k, nullptr, t.v, t.dy, nullptr, nullptr, nullptr, nullptr, t.max, t.sum, nullptr,
+                 t.attention, nullptr, t.prefix, t.lengths, t.lengths, t.start, t.start, kScale, 1.0, INT32_MAX,
+                 INT32_MAX, N, layout, 0, 0, 1, order, t.dq, nullptr, t.dk, nullptr, t.dv, nullptr, nullptr, size,
+                 executor);
          },
          aclnnFlashAttentionUnpaddingScoreGradV5},
     };
 }
 
 double Wave(int64_t index, double step) {
-    return static_cast<double>(aclFloat16ToFloat(aclFloatToFloat16(static_cast<float>(std::sin(step * static_cast<double>(index))))));
+    return static_cast<double>(
+        aclFloat16ToFloat(aclFloatToFloat16(static_cast<float>(std::sin(step * static_cast<double>(index))))));
 }
 
 std::vector<aclFloat16> Half(double step) {
@@ -189,17 +194,20 @@ int main() {
     }
 
     int failures = 0;
-    for (const Version &version : Versions()) {
-        const std::vector<int64_t> shape = version.packed ? std::vector<int64_t>{S, N, D} : std::vector<int64_t>{S, 1, N * D};
-        const std::vector<int64_t> statistics = version.packed ? std::vector<int64_t>{S, N, 8} : std::vector<int64_t>{1, N, S, 8};
+    for (const Version& version : Versions()) {
+        const std::vector<int64_t> shape =
+            version.packed ? std::vector<int64_t>{S, N, D} : std::vector<int64_t>{S, 1, N * D};
+        const std::vector<int64_t> statistics =
+            version.packed ? std::vector<int64_t>{S, N, 8} : std::vector<int64_t>{1, N, S, 8};
         const std::vector<float> three(S * N * 8, 3.0f);
         const std::vector<aclFloat16> zero(S * N * D, 0);
-        void *memory[10] = {};
+        void* memory[10] = {};
         Tensors t = {};
-        aclTensor **tensors[10] = {&t.q, &t.k, &t.v, &t.dy, &t.attention, &t.dq, &t.dk, &t.dv, &t.max, &t.sum};
+        aclTensor** tensors[10] = {&t.q, &t.k, &t.v, &t.dy, &t.attention, &t.dq, &t.dk, &t.dv, &t.max, &t.sum};
         for (int i = 0; i < 10; ++i) {
             if (i < 8) {
-                ret = CreateTensor(i < 5 ? Half(steps[i]) : zero, shape, &memory[i], aclDataType::ACL_FLOAT16, tensors[i]);
+                ret = CreateTensor(i < 5 ? Half(steps[i]) : zero, shape, &memory[i], aclDataType::ACL_FLOAT16,
+                                   tensors[i]);
             } else {
                 ret = CreateTensor(three, statistics, &memory[i], aclDataType::ACL_FLOAT, tensors[i]);
             }
@@ -212,10 +220,12 @@ int main() {
 
         char layout[5] = {'S', 'B', 'H', 0}, tnd[5] = {'T', 'N', 'D', 0}, order[16] = "same_as_input";
         uint64_t workspaceSize = 0;
-        aclOpExecutor *executor;
+        aclOpExecutor* executor;
         ret = version.phase1(t, version.packed ? tnd : layout, order, &workspaceSize, &executor);
-        CHECK_RET(ret == ACL_SUCCESS, std::cerr << version.name << " phase 1: " << ret << "\n" << aclGetRecentErrMsg() << "\n"; return ret);
-        void *workspace = nullptr;
+        CHECK_RET(ret == ACL_SUCCESS, std::cerr << version.name << " phase 1: " << ret << "\n"
+                                                << aclGetRecentErrMsg() << "\n";
+                  return ret);
+        void* workspace = nullptr;
         if (workspaceSize > 0) {
             ret = aclrtMalloc(&workspace, workspaceSize, ACL_MEM_MALLOC_HUGE_FIRST);
             CHECK_RET(ret == ACL_SUCCESS, return ret);
@@ -226,11 +236,11 @@ int main() {
         CHECK_RET(ret == ACL_SUCCESS, std::cerr << version.name << " synchronize: " << ret << "\n"; return ret);
 
         std::cout << version.name;
-        const std::vector<double> *expected[3] = {&dq, &dk, &dv};
+        const std::vector<double>* expected[3] = {&dq, &dk, &dv};
         for (int i = 0; i < 3; ++i) {
             std::vector<aclFloat16> result(S * N * D, 0);
-            ret = aclrtMemcpy(result.data(), result.size() * sizeof(result[0]), memory[5 + i], result.size() * sizeof(result[0]),
-                              ACL_MEMCPY_DEVICE_TO_HOST);
+            ret = aclrtMemcpy(result.data(), result.size() * sizeof(result[0]), memory[5 + i],
+                              result.size() * sizeof(result[0]), ACL_MEMCPY_DEVICE_TO_HOST);
             CHECK_RET(ret == ACL_SUCCESS, return ret);
             double off = 0, largest = 0;
             bool finite = true;
@@ -243,8 +253,14 @@ int main() {
             // FP16: 2^-11 for the result, and as much for terms of the sums that were rounded to it.
             const bool right = finite && off <= largest / 1024;
             failures += right ? 0 : 1;
-            std::cout << "  " << (i == 0 ? "dq " : i == 1 ? "dk " : "dv ") << aclFloat16ToFloat(result[0])
-                      << (right ? "" : finite ? " WRONG" : " NOT FINITE");
+            std::cout << "  "
+                      << (i == 0   ? "dq "
+                          : i == 1 ? "dk "
+                                   : "dv ")
+                      << aclFloat16ToFloat(result[0])
+                      << (right    ? ""
+                          : finite ? " WRONG"
+                                   : " NOT FINITE");
         }
         std::cout << "\n";
         for (int i = 0; i < 10; ++i) {

@@ -14,14 +14,21 @@
 extern "C" {
 #endif
 
+/* Enumerations are ints, and may hold any: numbers come from other people's programs. */
+#ifdef __cplusplus
+#define FASCORE_ACL_INT : int
+#else
+#define FASCORE_ACL_INT
+#endif
+
 typedef int aclError;
 typedef uint16_t aclFloat16;
-typedef void *aclrtStream;
-typedef void *aclrtContext;
-typedef void *aclrtEvent;
-typedef void *aclrtNotify;
+typedef void* aclrtStream;
+typedef void* aclrtContext;
+typedef void* aclrtEvent;
+typedef void* aclrtNotify;
 
-typedef enum {
+typedef enum FASCORE_ACL_INT {
     ACL_DT_UNDEFINED = -1,
     ACL_FLOAT = 0,
     ACL_FLOAT16 = 1,
@@ -53,7 +60,7 @@ typedef enum {
     ACL_HIFLOAT4 = 42
 } aclDataType;
 
-typedef enum {
+typedef enum FASCORE_ACL_INT {
     ACL_FORMAT_UNDEFINED = -1,
     ACL_FORMAT_NCHW = 0,
     ACL_FORMAT_NHWC = 1,
@@ -76,7 +83,7 @@ typedef enum {
     ACL_FORMAT_FRACTAL_NZ_C0_8 = 54
 } aclFormat;
 
-typedef enum {
+typedef enum FASCORE_ACL_INT {
     ACL_MEMTYPE_DEVICE = 0,
     ACL_MEMTYPE_HOST = 1,
     ACL_MEMTYPE_HOST_COMPILE_INDEPENDENT = 2

@@ -5,12 +5,12 @@
 
     score(i, j) = cap(softmax_scale q_i.k_j) - slope |i + Sk - Sq - j|       cap(z) = softcap tanh(z / softcap)
 
-causal and window_size count from the bottom right corner: row i sees i + Sk - Sq - left <= j <= i + Sk - Sq + right, -1 is
-no bound, and causal sets right = 0. A row that sees nothing gives 0, with softmax_lse = +inf.
+causal and window_size count from the bottom right corner: row i sees i + Sk - Sq - left <= j <= i + Sk - Sq + right, -1
+is no bound, and causal sets right = 0. A row that sees nothing gives 0, with softmax_lse = +inf.
 
 Everything becomes one call of the operator: dense is layout BSND, varlen is TND. Distances of alibi_slopes are counted
-from the bottom right, the operator's from the top left plus a start index; packed sequences whose Sk - Sq differ have no
-one start index and are computed one after the other.
+from the bottom right, the operator's from the top left plus a start index; packed sequences whose Sk - Sq differ have
+no one start index and are computed one after the other.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ def _check(q: Tensor, k: Tensor, v: Tensor, rank: int) -> None:
     if not q.dtype == k.dtype == v.dtype:
         raise InvalidArgument(f"q, k, v: dtypes {q.dtype}, {k.dtype}, {v.dtype}, must be the same")
     if k.shape[-2] == 0 or q.shape[-2] % k.shape[-2] != 0:
-        raise InvalidArgument(f"q, k: {q.shape[-2]} and {k.shape[-2]} heads, the first must be a multiple of the second")
+        raise InvalidArgument(
+            f"q, k: {q.shape[-2]} and {k.shape[-2]} heads, the first must be a multiple of the second"
+        )
 
 
 def _flip_empty(lse: Tensor) -> Tensor:
@@ -109,16 +111,16 @@ def _flip_empty(lse: Tensor) -> Tensor:
 
 
 def _dense(q: Tensor, k: Tensor, v: Tensor, options: _Options, rng: Tensor | None, with_lse: bool) -> Any:
-    """(out, lse or None, softmax_max, softmax_sum)"""
+    """(out, lse or None)"""
     tensors = (q, k, v, None, None, options.alibi_slopes, None, None, None, None, None, rng)
-    out, softmax_max, softmax_sum, lse = _ops.attention(
+    out, _, _, lse = _ops.attention(
         tensors,
         layout="BSND",
         return_lse=with_lse,
         **options.parameters,
         **options.start(k.shape[1] - q.shape[1]),
     )
-    return out, _flip_empty(lse) if with_lse else None, softmax_max, softmax_sum
+    return out, _flip_empty(lse) if with_lse else None
 
 
 def _packed(
@@ -169,7 +171,7 @@ def _one_by_one(
         rows, columns = slice(ends_q[b], ends_q[b + 1]), slice(ends_k[b], ends_k[b + 1])
         options.alibi_slopes = slopes if slopes.dim() == 1 else slopes[b]
         state = None if rng is None else rng + torch.tensor([b, 0])
-        out, lse, _, _ = _dense(q[None, rows], k[None, columns], v[None, columns], options, state, with_lse)
+        out, lse = _dense(q[None, rows], k[None, columns], v[None, columns], options, state, with_lse)
         outs.append(out[0])
         lses.append(lse)
     options.alibi_slopes = slopes
@@ -283,8 +285,8 @@ def flash_attn_func(
 ) -> Result:
     """Attention of q (B, Sq, N1, D), k and v (B, Sk, N2, D) -> out (B, Sq, N1, D).
 
-    softmax_scale None is 1/sqrt(D). With return_attn_probs: (out, softmax_lse (B, N1, Sq) f32, S_dmask), where S_dmask is
-    the weights with dropped ones negative, (B, N1, Sq and Sk rounded up to 128), and empty without dropout.
+    softmax_scale None is 1/sqrt(D). With return_attn_probs: (out, softmax_lse (B, N1, Sq) f32, S_dmask), where S_dmask
+    is the weights with dropped ones negative, (B, N1, Sq and Sk rounded up to 128), and empty without dropout.
 
     Source: flash_attn.flash_attn_func.
     """
@@ -292,7 +294,7 @@ def flash_attn_func(
     _check(q, k, v, 4)
     options = _Options(q, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
     rng = options.rng()
-    out, lse, _, _ = _dense(q, k, v, options, rng, return_attn_probs)
+    out, lse = _dense(q, k, v, options, rng, return_attn_probs)
     if not return_attn_probs:
         return out
     with torch.no_grad():
@@ -373,13 +375,15 @@ def flash_attn_varlen_func(
 ) -> Result:
     """Attention of packed sequences: q (total_q, N1, D), k and v (total_k, N2, D) -> out (total_q, N1, D).
 
-    cu_seqlens_* are (B+1,) int32 and start with 0; max_seqlen_* are hints. With block_table (B, blocks) k and v are pages
-    (num_blocks, page, N2, D). softmax_lse is (N1, total_q). Source: flash_attn.flash_attn_varlen_func.
+    cu_seqlens_* are (B+1,) int32 and start with 0; max_seqlen_* are hints. With block_table (B, blocks) k and v are
+    pages (num_blocks, page, N2, D). softmax_lse is (N1, total_q). Source: flash_attn.flash_attn_varlen_func.
     """
     q, k, v = autocast(q, k, v)
     for name, ends in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
         if ends.dtype != torch.int32 or ends.dim() != 1 or ends.shape[0] < 2:
-            raise InvalidArgument(f"{name}: {ends.dtype} of shape {tuple(ends.shape)}, must be int32 of (B + 1,), B > 0")
+            raise InvalidArgument(
+                f"{name}: {ends.dtype} of shape {tuple(ends.shape)}, must be int32 of (B + 1,), B > 0"
+            )
     if cu_seqlens_q.shape != cu_seqlens_k.shape:
         raise InvalidArgument(
             f"cu_seqlens_q, cu_seqlens_k: {cu_seqlens_q.shape[0]} and {cu_seqlens_k.shape[0]} ends, must be as many"
@@ -529,14 +533,14 @@ def flash_attn_with_kvcache(
             v_cache[at] = v[b].to(v_cache.dtype)
         if alibi_slopes is not None and alibi_slopes.dim() == 2:
             options.alibi_slopes = alibi_slopes[b]
-        out, lse, _, _ = _dense(query[None], k_cache[whole][None], v_cache[whole][None], options, None, True)
+        out, lse = _dense(query[None], k_cache[whole][None], v_cache[whole][None], options, None, True)
         outs.append(out)
         lses.append(lse)
     out = torch.cat(outs)
     return (out, torch.cat(lses)) if return_softmax_lse else out
 
 
-# --- the layer below, which ring attention and the like call ------------------------------------------------------------
+# --- the layer below, which ring attention and the like call -------------------------------------------------------
 
 
 def _flash_attn_forward(
@@ -558,7 +562,7 @@ def _flash_attn_forward(
     options = _Options(q, dropout_p, softmax_scale, causal, window, softcap, alibi_slopes)
     rng = options.rng()
     with torch.no_grad():
-        out, lse, _, _ = _dense(q, k, v, options, rng, True)
+        out, lse = _dense(q, k, v, options, rng, True)
         weights = _dense_weights(q, k, lse, options, rng) if return_softmax else q.new_empty((0,))
     return out, lse, weights, torch.zeros(2, dtype=torch.int64) if rng is None else rng
 
@@ -676,7 +680,9 @@ def _flash_attn_varlen_backward(
         lengths_q, lengths_k = cu_seqlens_q[1:] - cu_seqlens_q[:-1], cu_seqlens_k[1:] - cu_seqlens_k[:-1]
         shifts = set((lengths_k - lengths_q).tolist())
         if len(shifts) > 1:
-            raise InvalidArgument("alibi_slopes: sequences with different Sk - Sq, use flash_attn_varlen_func and autograd")
+            raise InvalidArgument(
+                "alibi_slopes: sequences with different Sk - Sq, use flash_attn_varlen_func and autograd"
+            )
         start = options.start(shifts.pop())
     else:
         start = {}

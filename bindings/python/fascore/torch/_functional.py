@@ -35,8 +35,8 @@ def draw_rng() -> Tensor:
 def keep_prob_of(dropout_p: float) -> float:
     """1 - dropout_p as a multiple of 1/256.
 
-    The operator keeps a weight when a random byte is at most trunc(255 keep_prob), a share of (trunc(255 keep_prob) + 1)
-    / 256. For multiples of 1/256 that is keep_prob itself, so the factor 1 / keep_prob keeps the mean exactly.
+    The operator keeps a weight when a random byte is at most trunc(255 keep_prob), a share of (trunc(255 keep_prob) +
+    1) / 256. For multiples of 1/256 that is keep_prob itself, so the factor 1 / keep_prob keeps the mean exactly.
     """
     return max(1, round(256 * (1.0 - dropout_p))) / 256
 
@@ -166,7 +166,7 @@ def ends(values: Tensor | Sequence[int] | None) -> Tensor | None:
 
 def _common_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Leading axes (all but heads, rows, columns) broadcast and folded into one: [B, N, S, D] each."""
-    if query.dim() == 4 and query.shape[0] == key.shape[0] == value.shape[0] and key.dim() == value.dim() == 4:
+    if query.dim() == key.dim() == value.dim() == 4 and query.shape[0] == key.shape[0] == value.shape[0]:
         return query, key, value
     parts = (query, key, value)
     if min(t.dim() for t in parts) < 2:
@@ -215,9 +215,7 @@ def scaled_dot_product_attention(
     """
     query, key, value = autocast(query, key, value)
     if not query.dtype == key.dtype == value.dtype:
-        raise InvalidArgument(
-            f"query, key, value: dtypes {query.dtype}, {key.dtype}, {value.dtype}, must be the same"
-        )
+        raise InvalidArgument(f"query, key, value: dtypes {query.dtype}, {key.dtype}, {value.dtype}, must be the same")
     if not 0.0 <= dropout_p <= 1.0:
         raise InvalidArgument(f"dropout_p: {dropout_p}, must be between 0 and 1")
     rule = "none"
@@ -287,8 +285,8 @@ def _match_heads(q: Tensor, k: Tensor, v: Tensor, grouped: bool) -> tuple[Tensor
     if grouped:
         if heads[1] == 0 or heads[2] == 0 or heads[0] % heads[1] or heads[0] % heads[2]:
             raise InvalidArgument(
-                f"enable_gqa: {heads[0]} query heads, {heads[1]} key heads, {heads[2]} value heads, the first must be a "
-                "multiple of the others"
+                f"enable_gqa: {heads[0]} query heads, {heads[1]} key heads, {heads[2]} value heads, the first must be "
+                "a multiple of the others"
             )
         if heads[1] != heads[2]:
             k = k.repeat_interleave(heads[0] // heads[1], 1)

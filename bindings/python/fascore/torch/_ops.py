@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two custom operators every torch front end of fascore calls.
 
-    fascore::attention           12 tensors (3 needed) and the parameters  ->  attention_out, softmax_max, softmax_sum, lse
-    fascore::attention_backward  the same and dy, dlse, the results         ->  7 gradients, each empty when not wanted
+    fascore::attention           12 tensors (3 needed), the parameters -> attention_out, softmax_max, softmax_sum, lse
+    fascore::attention_backward  the same and dy, dlse, the results        -> 7 gradients, each empty when not wanted
 
 Both have fake implementations (shapes and strides without data), so torch.compile and torch.export see through them;
 attention is differentiable, attention_backward is not. Results of the forward that are asked for by nobody cost
@@ -80,7 +80,7 @@ torch.library.define(
 
 
 def _out_like(source: Tensor, layout: str, columns: Any) -> Tensor:
-    """Uninitialised, source's shape with `columns`; in layout BNSD stored as source is, heads inside rows or outside."""
+    """Uninitialised, source's shape with `columns`; in layout BNSD stored as source is, heads in rows or around."""
     if source.shape[-1] == columns and source.is_contiguous():
         return torch.empty_like(source, memory_format=torch.contiguous_format)
     shape = list(source.shape)
@@ -91,7 +91,8 @@ def _out_like(source: Tensor, layout: str, columns: Any) -> Tensor:
     return source.new_empty(shape)
 
 
-def _allocate(query: Tensor, key: Tensor, value: Tensor, layout: str, head_num: Any, copies: int) -> tuple[Tensor, ...]:
+def _allocate_out(query: Tensor, key: Tensor, value: Tensor, layout: str, head_num: Any) -> tuple[Tensor, Any]:
+    """attention_out, and the shape of the statistics without their copies."""
     rank = 4 if layout in ("BNSD", "BSND") else 3
     if not query.dim() == key.dim() == value.dim() == rank:
         for name, tensor in (("query", query), ("key", key), ("value", value)):
@@ -110,10 +111,23 @@ def _allocate(query: Tensor, key: Tensor, value: Tensor, layout: str, head_num: 
         columns = head_num * (value.shape[2] // kv_heads if kv_heads > 0 else head_size)
         batch, length = (0, 1) if layout == "BSH" else (1, 0)
         rows = (query.shape[batch], head_num, query.shape[length])
-    out = _out_like(query, layout, columns)
+    return _out_like(query, layout, columns), rows
+
+
+def _allocate(query: Tensor, key: Tensor, value: Tensor, layout: str, head_num: Any, copies: int) -> tuple[Tensor, ...]:
+    out, rows = _allocate_out(query, key, value, layout, head_num)
     dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
-    statistics = rows if copies == 1 else (*rows, copies)
-    return out, query.new_empty(statistics, dtype=dtype), query.new_empty(statistics, dtype=dtype)
+    shape = rows if copies == 1 else (*rows, copies)
+    return out, query.new_empty(shape, dtype=dtype), query.new_empty(shape, dtype=dtype)
+
+
+_LARGE = 4 << 20
+
+
+def _use_huge_pages(tensors: Any) -> None:
+    for tensor in tensors:
+        if tensor is not None and tensor.nbytes >= _LARGE:
+            _core.use_huge_pages(tensor.data_ptr(), tensor.nbytes)
 
 
 # --- kernels ---------------------------------------------------------------------------------------------------------
@@ -162,6 +176,19 @@ def _params(ends_q: Tensor | None, ends_kv: Tensor | None, rng: Tensor | None, g
     return params
 
 
+def _forward_out(
+    tensors: tuple[Tensor | None, ...], *, return_lse: bool = False, **given: Any
+) -> tuple[Tensor, None, None, None]:
+    """attention_out alone, for short calls nobody differentiates."""
+    query, key, value, query_rope, key_rope, pse, sink, atten_mask, drop_mask, seq_q, seq_kv, rng = tensors
+    out = _allocate_out(query, key, value, given.get("layout", "BNSD"), given.get("head_num", 0))[0]
+    params = _params(seq_q, seq_kv, rng, given)
+    inputs = (query, key, value, query_rope, key_rope, atten_mask, pse, drop_mask, sink, None, None, None)
+    _use_huge_pages((out,))
+    _core.forward(params, inputs, (out, None, None), 0, "", None)
+    return out, None, None, None
+
+
 def _log_sum_exp(softmax_max: Tensor, softmax_sum: Tensor, copies: int) -> Tensor:
     if copies != 1:
         softmax_max, softmax_sum = softmax_max[..., 0], softmax_sum[..., 0]
@@ -191,6 +218,7 @@ def _forward(
     outputs = _allocate(query, key, value, layout, head_num, copies)
     params = _params(actual_seq_qlen, actual_seq_kvlen, rng, given)
     inputs = (query, key, value, query_rope, key_rope, atten_mask, pse, drop_mask, sink, None, None, None)
+    _use_huge_pages(outputs)
     _core.forward(params, inputs, outputs, 0, "", None)
     lse = _log_sum_exp(outputs[1], outputs[2], copies) if return_lse else outputs[1].new_empty((0,))
     return *outputs, lse
@@ -223,7 +251,8 @@ def _backward(
         dy, softmax_max, softmax_sum, attention_out, dlse, None,
     )  # fmt: skip
     results = _gradients((query, key, value, query_rope, key_rope, pse, sink), want, given.get("layout", "BNSD"))
-    outputs = tuple([result if wanted else None for result, wanted in zip(results, want)])
+    outputs = tuple([result if wanted else None for result, wanted in zip(results, want, strict=True)])
+    _use_huge_pages(outputs)
     _core.backward(params, inputs, outputs, 0, "", None)
     return results
 
@@ -347,10 +376,15 @@ def _plain_eager(tensors: tuple[Tensor | None, ...]) -> bool:
     return True
 
 
-def attention(tensors: tuple[Tensor | None, ...], **keywords: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(attention_out, softmax_max, softmax_sum, lse); `tensors` in the order of TENSORS."""
+def attention(tensors: tuple[Tensor | None, ...], statistics: bool = False, **keywords: Any) -> tuple[Any, ...]:
+    """(attention_out, softmax_max, softmax_sum, lse); `tensors` in the order of TENSORS.
+
+    Without `statistics` the caller looks at attention_out and, with return_lse, at lse alone.
+    """
     if not _plain_eager(tensors):
         return torch.ops.fascore.attention.default(*tensors, **keywords)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors[:DIFFERENTIABLE]):
         return _Attention.apply(keywords, *tensors)
-    return _forward(*tensors, **keywords)
+    if statistics or keywords.get("return_lse", False):
+        return _forward(*tensors, **keywords)
+    return _forward_out(tensors, **keywords)

@@ -47,17 +47,23 @@ bench: build ## the standard benchmark suite
 	@echo "== bench/suites/standard.txt"
 	@build/fascore bench bench/suites/standard.txt
 
-asan: deps ## the tests under the address and undefined behaviour sanitizers
-	@$(call workflow,asan-ubsan,)
+asan: deps ## unit tests and a sample of the rest under the address and undefined behaviour sanitizers
+	@$(call workflow,asan-ubsan,asan-ubsan)
 
-tsan: deps ## the threaded tests under the thread sanitizer
-	@$(call workflow,tsan,)
+asan-full: deps ## every test under the address and undefined behaviour sanitizers
+	@$(call workflow,asan-ubsan,asan-ubsan-full)
+
+tsan: deps ## a sample of the threaded tests under the thread sanitizer
+	@$(call workflow,tsan,tsan)
+
+tsan-full: deps ## every threaded test under the thread sanitizer
+	@$(call workflow,tsan,tsan-full)
 
 baseline: deps ## the tests of a build with the portable kernels alone
-	@$(call workflow,baseline-only,)
+	@$(call workflow,baseline-only,baseline-only)
 
 coverage: deps ## the tests with line counts (gcov files in build/coverage)
-	@$(call workflow,coverage,)
+	@$(call workflow,coverage,coverage)
 
 emulate: build ## the tests on emulated CPUs: one without AVX, one with AVX2
 	@echo "== build release: tests ($(JOBS) jobs)"
@@ -67,7 +73,7 @@ emulate: build ## the tests on emulated CPUs: one without AVX, one with AVX2
 
 aarch64: ## cross build for AArch64 and its unit tests under qemu
 	@scripts/install_deps.sh ci
-	@$(call workflow,aarch64-cross,)
+	@$(call workflow,aarch64-cross,aarch64-cross)
 
 tidy: ## clang-tidy over everything
 	@scripts/install_deps.sh ci
@@ -86,10 +92,11 @@ lint: ## formatting, include rules, python
 clean: ## remove build/
 	rm -rf build
 
+# workflow(preset, test preset)
 define workflow
 $(MAKE) --no-print-directory build/$(1)/build.ninja && \
 echo "== build $(1) ($(JOBS) jobs)" && cmake --build --preset $(1) -j $(JOBS) && \
-echo "== test $(1)" && ctest --preset $(1) -j $(JOBS)
+echo "== test $(2)" && ctest --preset $(2) -j $(JOBS)
 endef
 
-.PHONY: help deps build demo test python bench asan tsan baseline coverage emulate aarch64 tidy format lint clean
+.PHONY: help deps build demo test python bench asan asan-full tsan tsan-full baseline coverage emulate aarch64 tidy format lint clean

@@ -57,6 +57,16 @@ function(fascore_common target)
         POSITION_INDEPENDENT_CODE ON)
 endfunction()
 
+# fascore_glue(target headers...): a target that computes nothing, and is most of the compile time where every line is
+# instrumented or a cross build repeats it: there it is compiled without optimisation and with its large headers
+# precompiled. What ships, and the include of every name, are checked by the other builds.
+function(fascore_glue target)
+    if(FASCORE_SANITIZE OR CMAKE_CROSSCOMPILING)
+        target_compile_options(${target} PRIVATE -O0)
+        target_precompile_headers(${target} PRIVATE ${ARGN})
+    endif()
+endfunction()
+
 # fascore_component(base SOURCES a.cpp ... [LINKS fascore_x ...]): the static library fascore_<name> of one folder.
 function(fascore_component name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS")

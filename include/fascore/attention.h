@@ -129,39 +129,39 @@ struct AttentionParams {
 
 /// What both directions read. Shapes by layout (above); key and value have N2 heads and S2 rows.
 struct AttentionInputs {
-    ConstTensorView query;
-    ConstTensorView key;
-    ConstTensorView value;
+    ConstTensorView query{};
+    ConstTensorView key{};
+    ConstTensorView value{};
 
     /// Dr more columns of query and key, both or neither: as if appended to them. D + Dr ≤ 768.
-    ConstTensorView query_rope;
-    ConstTensorView key_rope;
+    ConstTensorView query_rope{};
+    ConstTensorView key_rope{};
 
     /// bool or u8, non-zero = masked out: [B,N1,S1,S2], [B,1,S1,S2], [1,1,S1,S2] or [S1,S2] (modes 0, 1, 5); the
     /// template [2048,2048] (modes 2, 3, 4, 7, 8) or [3072,2048] (mode 6), also with two leading axes of 1.
     /// TND, modes 0, 1: [maxSq,maxSkv] or [1,1,maxSq,maxSkv], for every sequence; [T1,T2]; or [B,1,…], [B,N1,…] whose
     /// elements are each sequence's [1 or N1, Sq_b, Skv_b], packed.
-    ConstTensorView atten_mask;
+    ConstTensorView atten_mask{};
 
     /// Position bias. pse_type 0, 1: dtype of query or f32 (8-bit query: bf16, f16 or f32), −inf hides a pair;
     ///   [B|1, N1|1, S1|1, S2]; [B|1, N1, 1024, S2] with S1 = S2 > 1024 under a causal rule: the last 1024 rows of a
     ///   bias that is constant along diagonals
     ///   TND: [N1·Σ Sq_b·Skv_b]; [N1·T2] (one row a sequence); [B|1, N1, 1024, maxSkv] as above
     /// pse_type 2, 3: f32 slopes [B, N1] or [N1].
-    ConstTensorView pse;
+    ConstTensorView pse{};
 
     /// u8, read as a stream of bits, least significant first, 1 = keep; bit ((b·N1 + n)·S1 + i)·S2 + j, in TND each
     /// sequence's [N1, Sq_b, Skv_b] one after the other. Contiguous. Read only when keep_prob < 1.
-    ConstTensorView drop_mask;
+    ConstTensorView drop_mask{};
 
     /// [N1] f32: one more logit a head, in the denominator only.
-    ConstTensorView sink;
+    ConstTensorView sink{};
 
     /// 8-bit inputs: what a stored value is multiplied by, one f32 for 128 rows. [B,N1,⌈S1/128⌉,1] for query and dy,
     /// [B,N2,⌈S2/128⌉,1] for key and value; also [B,N2,G,⌈S1/128⌉,1] and [B,N2,1,⌈S2/128⌉,1]. Absent = 1.
-    ConstTensorView d_scale_q;
-    ConstTensorView d_scale_k;
-    ConstTensorView d_scale_v;
+    ConstTensorView d_scale_q{};
+    ConstTensorView d_scale_k{};
+    ConstTensorView d_scale_v{};
 };
 
 /// Inputs of the forward.
@@ -171,42 +171,42 @@ struct ForwardInputs : AttentionInputs {};
 struct ForwardOutputs {
     /// Shape of query with Dv in place of D; dtype of query, or f32 (16-bit inputs: the unrounded result). 8-bit
     /// inputs: bf16, f16 or f32.
-    TensorView attention_out;
+    TensorView attention_out{};
     /// [B,N1,S1,8] (all 8 written), [B,N1,S1,1] or [B,N1,S1]; TND [T1,N1,8], [T1,N1,1] or [T1,N1]. f32, f64 for f64
     /// inputs. Absent = not wanted.
-    TensorView softmax_max;
-    TensorView softmax_sum;
+    TensorView softmax_max{};
+    TensorView softmax_sum{};
 };
 
 /// Inputs of the gradient.
 struct BackwardInputs : AttentionInputs {
     /// Gradient of attention_out: query's shape with Dv in place of D, dtype of query.
-    ConstTensorView dy;
+    ConstTensorView dy{};
     /// As the forward wrote them, in any of its three shapes; of 8 copies the first is read. Taken as given: any
     /// numbers are used in the formula as they are.
-    ConstTensorView softmax_max;
-    ConstTensorView softmax_sum;
+    ConstTensorView softmax_max{};
+    ConstTensorView softmax_sum{};
     /// The forward's output: dtype of query, or f32. 8-bit inputs: bf16, f16 or f32.
-    ConstTensorView attention_out;
+    ConstTensorView attention_out{};
     /// Gradient of log(softmax_sum) + softmax_max, shape and dtype as one of the statistics' (first copy read).
-    ConstTensorView dlse;
+    ConstTensorView dlse{};
     /// 8-bit inputs, as d_scale_q.
-    ConstTensorView d_scale_dy;
+    ConstTensorView d_scale_dy{};
 };
 
 /// Outputs of the gradient: shapes of query, key, …, and their dtype (8-bit inputs: bf16, f16 or f32). An absent one
 /// is not computed (and its share of the work is not done); at least one must be present. May not overlap an input or
 /// each other.
 struct BackwardOutputs {
-    TensorView dq;
-    TensorView dk;
-    TensorView dv;
-    TensorView dq_rope;
-    TensorView dk_rope;
+    TensorView dq{};
+    TensorView dk{};
+    TensorView dv{};
+    TensorView dq_rope{};
+    TensorView dk_rope{};
     /// Gradient of pse (pse_type 2, 3: of the slopes), summed over the axes pse was broadcast along.
-    TensorView dpse;
+    TensorView dpse{};
     /// [N1] f32
-    TensorView dsink;
+    TensorView dsink{};
 };
 
 /// A flag another thread may set to stop a call. The call notices within one tile (well under a second), returns

@@ -34,11 +34,17 @@ Plans plans_of(const Case& c, const AttentionParams& given, const Options& run, 
     ConstTensorView mask;
     if (compressed) mask = ConstTensorView(nullptr, boolean, {2048, 2048});
     Plans plans;
-    Status status = plan_forward(params, {query, key, value, mask, {}}, {out, statistic, statistic}, execution_of(run),
-                                 plans.forward);
+    ForwardInputs forward_in;
+    BackwardInputs backward_in;
+    forward_in.query = backward_in.query = query;
+    forward_in.key = backward_in.key = key;
+    forward_in.value = backward_in.value = value;
+    forward_in.atten_mask = backward_in.atten_mask = mask;
+    backward_in.dy = backward_in.attention_out = out;
+    backward_in.softmax_max = backward_in.softmax_sum = statistic;
+    Status status = plan_forward(params, forward_in, {out, statistic, statistic}, execution_of(run), plans.forward);
     EXPECT_TRUE(status.ok()) << status.message();
-    status = plan_backward(params, {query, key, value, out, statistic, statistic, out, mask, {}}, {query, key, value},
-                           execution_of(run), plans.backward);
+    status = plan_backward(params, backward_in, {query, key, value}, execution_of(run), plans.backward);
     EXPECT_TRUE(status.ok()) << status.message();
     return plans;
 }

@@ -43,14 +43,14 @@ TEST(Plan, RowsAndColumnsAgreeOnTheTilesTheySee) {
             for (const std::int64_t lower : limits) {
                 for (const std::int64_t upper : limits) {
                     const Problem problem = band_problem(Direction::backward, S1, S2, {lower, upper});
-                    const Plan plan = make_plan(problem, f32_shape(), 1);
-                    for (std::int64_t I = 0; I < plan.row_blocks; ++I) {
-                        const Range columns = column_blocks_of(plan, problem.band, I);
-                        for (std::int64_t J = 0; J < plan.column_blocks; ++J) {
-                            const Range rows = row_blocks_of(plan, problem.band, J);
+                    const Grid grid = grid_of(problem, make_plan(problem, f32_shape(), 1), 0);
+                    for (std::int64_t I = 0; I < grid.row_blocks; ++I) {
+                        const Range columns = grid.column_blocks_of(I);
+                        for (std::int64_t J = 0; J < grid.column_blocks; ++J) {
+                            const Range rows = grid.row_blocks_of(J);
                             const bool by_row = columns.begin <= J && J < columns.end;
                             const bool by_column = rows.begin <= I && I < rows.end;
-                            const TileClass kind = classify(problem.band, plan.row_block(I), plan.column_block(J));
+                            const TileClass kind = classify(problem.band, grid.row_block(I), grid.column_block(J));
                             ASSERT_EQ(by_row, by_column) << S1 << ' ' << S2 << ' ' << lower << ' ' << upper;
                             ASSERT_EQ(by_row, kind != TileClass::empty)
                                 << S1 << ' ' << S2 << ' ' << lower << ' ' << upper << " tile " << I << ',' << J;
@@ -66,11 +66,12 @@ TEST(Plan, RowsAndColumnsAgreeOnTheTilesTheySee) {
 
 TEST(Plan, GridStartsAtTheFirstLiveRowAndColumn) {
     // Bottom-right causal, 300 × 40: rows 0 … 259 see nothing.
-    const Plan plan = make_plan(band_problem(Direction::backward, 300, 40, {-340, -260}), f32_shape(), 1);
-    EXPECT_EQ(plan.rows.begin, 260);
-    EXPECT_EQ(plan.rows.end, 300);
-    EXPECT_EQ(plan.columns.begin, 0);
-    EXPECT_EQ(plan.columns.end, 40);
+    const Problem problem = band_problem(Direction::backward, 300, 40, {-340, -260});
+    const Grid grid = grid_of(problem, make_plan(problem, f32_shape(), 1), 0);
+    EXPECT_EQ(grid.rows.begin, 260);
+    EXPECT_EQ(grid.rows.end, 300);
+    EXPECT_EQ(grid.columns.begin, 0);
+    EXPECT_EQ(grid.columns.end, 40);
 }
 
 TEST(Plan, CutDoesNotDependOnTheThreadCount) {

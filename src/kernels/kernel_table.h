@@ -98,7 +98,6 @@ struct ScoreTerms {
     double softcap;             ///< 0 = none
     const std::uint16_t* keep;  ///< bits as `visible`, 1 = keep; null = no dropout
     double keep_factor;         ///< 1 / keep_prob
-    [[nodiscard]] bool any() const { return bias != nullptr || softcap != 0 || keep != nullptr; }
 };
 
 /// Forward softmax over one tile of scores; see body/softmax.h for the formulas.

@@ -112,8 +112,8 @@ Status plain_form(Call& call, const ConstTensorView& pse) {
     if (pse.rank == 4 && one_or(pse.shape[0], p.B) && one_or(pse.shape[1], p.N1) && one_or(pse.shape[2], p.S1) &&
         pse.shape[3] == p.S2) {
         p.bias.kind = Bias::Kind::tensor;
-        p.bias.over_heads = pse.shape[1] == 1 && p.N1 > 1;
-        p.bias.over_rows = pse.shape[2] == 1 && p.S1 > 1;
+        p.bias.over_heads = pse.shape[1] == 1 && p.N1 != 1;
+        p.bias.over_rows = pse.shape[2] == 1 && p.S1 != 1;
         return {};
     }
     if (has_compressed_shape(p, pse)) {
@@ -212,7 +212,7 @@ Status bias_rules(Call& call, const ConstTensorView& pse) {
     p.bias.factor = type == 1 ? p.scale : 1.0;
     p.bias.stride = strides_of(p, pse);
     const bool one_batch = p.bias.slopes() ? pse.rank == 1 : pse.rank == 4 && pse.shape[0] == 1;
-    p.bias.over_batches = one_batch && p.B > 1;
+    p.bias.over_batches = one_batch && p.B != 1;
     return {};
 }
 

@@ -180,11 +180,11 @@ TEST_P(Cancel, progress_is_reported_more_than_once_in_a_long_call) {
     Watcher watcher;
     Options run{.isa = isa(), .threads = 2, .progress = watcher.callback()};
     const Results results = run_forward(scenario, run);
-    EXPECT_GT(watcher.done.size(), 2U);
+    EXPECT_GT(watcher.done.size(), 1U);
     watcher = Watcher{};
     run.progress = watcher.callback();
     (void)run_backward(scenario, results, run);
-    EXPECT_GT(watcher.done.size(), 2U);
+    EXPECT_GT(watcher.done.size(), 1U);
 }
 
 FASCORE_FOR_EACH_ISA(Cancel);

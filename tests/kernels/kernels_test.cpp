@@ -57,7 +57,8 @@ TEST_P(Kernels, WideningIsTheDefinitionOnAllPatterns) {
         args.rows = args.padded_rows = 256;
         args.columns = 256;
         args.dst = wide.data();
-        args.ld = 256;
+        args.ld = args.width = 256;
+        args.factor = 1;
         args.nonfinite = flags.data();
         GetParam()->f32.load_rows(args);
         for (std::size_t i = 0; i < wide.size(); ++i) {

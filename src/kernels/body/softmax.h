@@ -165,7 +165,7 @@ void softmax_forward_pass(const SoftmaxForwardArgs& args) {
 
 template <class F, class Target>
 void softmax_forward(const SoftmaxForwardArgs& args) {
-    if (args.terms.any()) {
+    if (has_terms(args.terms)) {
         softmax_forward_pass<F, Target, true>(args);
     } else {
         softmax_forward_pass<F, Target, false>(args);
@@ -255,7 +255,7 @@ void softmax_backward_pass(const SoftmaxBackwardArgs& args) {
 
 template <class F>
 void softmax_backward(const SoftmaxBackwardArgs& args) {
-    if (args.terms.any() || args.dx != nullptr) {
+    if (has_terms(args.terms) || args.dx != nullptr) {
         softmax_backward_pass<F, true>(args);
     } else {
         softmax_backward_pass<F, false>(args);

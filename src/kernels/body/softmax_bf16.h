@@ -76,7 +76,7 @@ void softmax_backward_bf16_pass(const SoftmaxBackwardArgs& args) {
 
 template <class B>
 void softmax_backward_bf16(const SoftmaxBackwardArgs& args) {
-    if (args.terms.any() || args.dx != nullptr) {
+    if (has_terms(args.terms) || args.dx != nullptr) {
         softmax_backward_bf16_pass<B, true>(args);
     } else {
         softmax_backward_bf16_pass<B, false>(args);

@@ -36,6 +36,10 @@ inline typename F::V tanh_vector(typename F::V z, typename F::V& slope) {
     return F::blend(F::not_less(z, F::zero()), F::sub(F::zero(), t), t);
 }
 
+inline bool has_terms(const ScoreTerms& terms) {
+    return terms.bias != nullptr || terms.softcap != 0 || terms.keep != nullptr;
+}
+
 /// ScoreTerms of one row, spread over vectors.
 template <class F>
 struct RowTerms {

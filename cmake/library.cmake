@@ -34,6 +34,7 @@ target_sources(fascore PUBLIC FILE_SET HEADERS
     BASE_DIRS include ${PROJECT_BINARY_DIR}/include
     FILES
         include/fascore/attention.h
+        include/fascore/dropout.h
         include/fascore/export.h
         include/fascore/fascore.h
         include/fascore/info.h

@@ -31,8 +31,8 @@
 namespace fascore {
 
 /// Fills rows × columns of head n into `tile` (accumulate type, leading dimension ld), zeros up to whole granules.
-/// Returns whether a pair is hidden by a pse of −inf; then flags[r] tells the rows that may have one, and there the tile
-/// holds −inf whatever the factor.
+/// Returns whether a pair is hidden by a pse of −inf; then flags[r] tells the rows that may have one, and there the
+/// tile holds −inf whatever the factor.
 bool fill_bias(const Batch& batch, const kernels::ComputeKernels& kernels, std::int64_t n, Range rows, Range columns,
                void* tile, std::int64_t ld, std::uint8_t* flags);
 

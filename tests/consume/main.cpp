@@ -24,23 +24,21 @@ int main() {
     const auto result = [](float* memory) { return fascore::TensorView(memory, fascore::DType::f32, {1, 1, 2, 1}); };
     const auto statistic = [](float* memory) { return fascore::TensorView(memory, fascore::DType::f32, {1, 1, 2}); };
 
-    fascore::Status status = fascore::attention_forward({}, {data(query), data(key), data(value), {}, {}},
-                                                        {result(out), statistic(softmax_max), statistic(softmax_sum)});
+    fascore::BackwardInputs in;
+    in.query = data(query);
+    in.key = data(key);
+    in.value = data(value);
+    in.dy = data(dy);
+    in.softmax_max = statistic(softmax_max);
+    in.softmax_sum = statistic(softmax_sum);
+    in.attention_out = result(out);
+    fascore::Status status =
+        fascore::attention_forward({}, {in}, {result(out), statistic(softmax_max), statistic(softmax_sum)});
     if (!status.ok()) {
         std::fprintf(stderr, "forward: %s\n", status.message().c_str());
         return 1;
     }
-    status = fascore::attention_backward({},
-                                         {data(query),
-                                          data(key),
-                                          data(value),
-                                          data(dy),
-                                          statistic(softmax_max),
-                                          statistic(softmax_sum),
-                                          data(out),
-                                          {},
-                                          {}},
-                                         {result(dq), result(dk), result(dv)});
+    status = fascore::attention_backward({}, in, {result(dq), result(dk), result(dv)});
     if (!status.ok()) {
         std::fprintf(stderr, "backward: %s\n", status.message().c_str());
         return 1;

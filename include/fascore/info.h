@@ -52,7 +52,7 @@ struct Peak {
 [[nodiscard]] FASCORE_EXPORT Status measure_peak(std::string_view isa, Peak& peak);
 
 /// One element as a double, and a double rounded to nearest even into an element (overflow to Inf, NaN stays NaN).
-/// dtype f64, f32, bf16, f16, boolean or u8.
+/// Any dtype; the 8-bit floats are stored saturating.
 [[nodiscard]] FASCORE_EXPORT double load_element(const void* element, DType dtype) noexcept;
 FASCORE_EXPORT void store_element(void* element, DType dtype, double value) noexcept;
 

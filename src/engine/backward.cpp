@@ -51,7 +51,7 @@ class Backward {
           bias_(problem, plan, kernels, state, grant),
           dq_wanted_(dq_rows(problem).wanted()),
           dk_wanted_(dk_rows(problem).wanted()),
-          eight_bits_(problem.dtype == DType::f8e4m3 || problem.dtype == DType::f8e5m2) {}
+          eight_bits_(is_8bit(problem.dtype)) {}
 
     /// Before and after the run.
     void begin() {

@@ -56,7 +56,7 @@ class Forward {
           kernels_(kernels),
           state_(state),
           grant_(grant),
-          two_walks_(problem.dtype == DType::f8e4m3 || problem.dtype == DType::f8e5m2) {}
+          two_walks_(is_8bit(problem.dtype)) {}
 
     [[nodiscard]] std::int64_t tasks(std::int64_t unit) const {
         return problem_.G * grid_of(problem_, plan_, batch_of(unit)).row_blocks;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/dtype.h"
 #include "plan/blocking.h"
 
 namespace fascore {
@@ -223,7 +224,7 @@ Plan make_plan(const Problem& problem, const KernelShape& shape, int threads) {
     Plan plan;
     plan.shape = shape;
     if (problem.empty()) return plan;
-    const bool eight_bits = problem.dtype == DType::f8e4m3 || problem.dtype == DType::f8e5m2;
+    const bool eight_bits = is_8bit(problem.dtype);
     if (eight_bits) plan.row_raster = plan.column_raster = quantised_block;
     if (problem.dropout.generated) plan.column_raster = std::max<std::int64_t>(plan.column_raster, granule);
 

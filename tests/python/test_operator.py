@@ -346,7 +346,8 @@ def test_the_interpreter_lock_is_released():
 
 
 LONG_CALL = """
-import numpy as np, sys, fascore
+import numpy as np, signal, sys, fascore
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may start with it ignored
 q = np.zeros((1, 8, 60000, 64), np.float32)
 print("ready", flush=True)
 try:

@@ -198,7 +198,7 @@ void store(const kernels::ComputeKernels& kernels, const ResultRows& rows, std::
 }
 
 void zero_rows(const Result& result, std::int64_t n, Range rows, std::int64_t columns) {
-    if (!result.wanted) return;
+    if (!result.wanted || columns == 0) return;
     const std::int64_t bytes = size_of(result.dtype);
     for (std::int64_t s = rows.begin; s < rows.end; ++s) {
         std::byte* row = address(result, n, s);

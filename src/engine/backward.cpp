@@ -20,6 +20,9 @@
 //     J=1       ──────────────→     one behind the other like this, and the lowest J never waits for anyone: no
 //     J=2          ────────────→    deadlock for any number of threads, and the same sum for each.
 //
+// In a row like this all would go at the pace of the slowest. So dq_I is the sum of a few streams (plan.h): J waits for
+// J − streams only, which was started long ago. The last to add to dq_I adds the streams up and stores it.
+//
 // Data    shared by a unit   query and dy in rows form (A of S, dP) and by_rows (B of dK, dV), packed once by whoever
 //                            meets block I first; statistics and delta; the dq accumulator
 //         of one thread      K, V of its kv block in three forms; the score tiles; dk and dv accumulators
@@ -82,10 +85,19 @@ class Backward {
         const BackwardBuffers& buffers = plan_.backward;
         auto* state = grant_.at<std::uint32_t>(buffers.pack_state, slot);
         auto* turn = grant_.at<std::int32_t>(buffers.turn, slot);
+        auto* pending = grant_.at<std::int32_t>(buffers.pending, slot);
+        const std::int64_t streams = grid.dq_streams();
+        const std::int64_t blocks = problem_.G * plan_.row_blocks;
         for (std::int64_t g = 0; g < problem_.G; ++g) {
             for (std::int64_t I = 0; I < grid.row_blocks; ++I) {
-                state[g * plan_.row_blocks + I] = 0;
-                turn[g * plan_.row_blocks + I] = static_cast<std::int32_t>(grid.column_blocks_of(I).begin);
+                const std::int64_t index = g * plan_.row_blocks + I;
+                const Range seen = grid.column_blocks_of(I);
+                state[index] = 0;
+                pending[index] = static_cast<std::int32_t>(seen.size());
+                for (std::int64_t k = 0; k < streams; ++k) {
+                    const std::int64_t J = seen.begin + k;
+                    turn[J % streams * blocks + index] = static_cast<std::int32_t>(J);
+                }
             }
         }
         // What sees nothing and what nobody sees.
@@ -163,7 +175,6 @@ class Backward {
         std::byte* query_panels;
         std::byte* dy_rows;
         std::byte* dy_panels;
-        Acc* dq;
         Acc* max;
         Acc* inverse;
         Acc* delta;
@@ -193,7 +204,6 @@ class Backward {
         block.query_panels = grant_.at(buffers.query_panels, slot) + block.index * plan_.query_panels.bytes;
         block.dy_rows = grant_.at(buffers.dy_rows, slot) + block.index * plan_.Br * plan_.Dv_row * element;
         block.dy_panels = grant_.at(buffers.dy_panels, slot) + block.index * plan_.dy_panels.bytes;
-        block.dq = grant_.at<Acc>(buffers.dq, slot) + block.index * plan_.Br * plan_.D_pad;
         block.max = grant_.at<Acc>(buffers.statistics, slot) + block.index * 3 * plan_.Br;
         block.inverse = block.max + plan_.Br;
         block.delta = block.inverse + plan_.Br;
@@ -294,7 +304,7 @@ class Backward {
              grant_.at(buffers.bias, task.member), grant_.at<std::uint16_t>(buffers.keep_words, task.member)});
         if (mask.kind == TileClass::empty) {
             bias_.add(part, n, block.rows, task.columns, nullptr);
-            take_turn(task, n, block, [](bool) { return false; });
+            take_turn(task, n, block, [](Acc*, bool) { return false; });
             return;
         }
 
@@ -392,7 +402,7 @@ class Backward {
         task.started = true;
 
         // dQ, when its turn comes.
-        take_turn(task, n, block, [&](bool accumulate) {
+        take_turn(task, n, block, [&](Acc* dq, bool accumulate) {
             product = ProductArgs{};
             product.a = pass.ds_rows;
             product.a_row = plan_.tile_ld * element;
@@ -400,7 +410,7 @@ class Backward {
             product.b = grant_.at(buffers.key_panels, task.member);
             product.b_panel = plan_.key_panels.panel_bytes;
             product.b_width = static_cast<std::int32_t>(plan_.key_panels.width);
-            product.c = block.dq;
+            product.c = dq;
             product.ldc = plan_.D_pad;
             product.m = rows;
             product.n = static_cast<std::int32_t>(plan_.D_pad);
@@ -408,17 +418,19 @@ class Backward {
             product.accumulate = accumulate;
             product.depth_span = mask.depth_rows;
             kernels_.product(product);
-            if (task.key_flagged) add_flagged_keys(mask, task, block, pass.ds_depth);
+            if (task.key_flagged) add_flagged_keys(mask, task, block, pass.ds_depth, dq);
             return true;
         });
     }
 
-    // The ordered addition to dq of (head, I): J's turn comes after every lower J that sees I. Once anything was added,
-    // started_bit stands in the turn: until then the accumulator holds nothing.
+    // The ordered addition to J's stream of dq of (head, I): J's turn comes after every lower J of the stream that sees
+    // I. Once anything was added, started_bit stands in the turn: until then the accumulator holds nothing.
     template <class Add>
     void take_turn(const Task& task, std::int64_t n, const QueryBlock& block, const Add& add) {
         if (!dq_wanted_) return;
-        std::atomic_ref<std::int32_t> turn(grant_.at<std::int32_t>(plan_.backward.turn, task.slot)[block.index]);
+        const std::int64_t streams = task.grid.dq_streams();
+        const std::int64_t stream = task.J % streams;
+        std::atomic_ref<std::int32_t> turn(dq_turn(task.slot, stream, block));
         const auto mine = static_cast<std::int32_t>(task.J);
         std::int32_t seen = turn.load(std::memory_order_acquire);
         for (int round = 0; (seen & turn_mask) != mine; ++round) {
@@ -427,17 +439,42 @@ class Backward {
             seen = turn.load(std::memory_order_acquire);
         }
         const bool started = (seen & started_bit) != 0;
-        const bool added = add(started);
-        if (task.J + 1 == task.grid.column_blocks_of(block.I).end) {
-            if (started || added) {
-                const auto scale = static_cast<Acc>(problem_.scale);
-                store(kernels_, dq_rows(task.batch), n, block.rows, block.dq, plan_.D_pad, &scale);
-            } else {
-                zero_rows(dq_rows(task.batch), n, block.rows);
+        const bool added = add(dq_of(task.slot, stream, block), started);
+        const auto next = static_cast<std::int32_t>(task.J + streams);
+        turn.store(next | (started || added ? started_bit : 0), std::memory_order_release);
+        std::atomic_ref<std::int32_t> pending(grant_.at<std::int32_t>(plan_.backward.pending, task.slot)[block.index]);
+        if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) store_query(task, n, block);
+    }
+
+    std::int32_t& dq_turn(std::int64_t slot, std::int64_t stream, const QueryBlock& block) const {
+        return grant_.at<std::int32_t>(plan_.backward.turn, slot)[stream * problem_.G * plan_.row_blocks + block.index];
+    }
+
+    Acc* dq_of(std::int64_t slot, std::int64_t stream, const QueryBlock& block) const {
+        const std::int64_t place = stream * problem_.G * plan_.row_blocks + block.index;
+        return grant_.at<Acc>(plan_.backward.dq, slot) + place * plan_.Br * plan_.D_pad;
+    }
+
+    // dq of (head, I) leaves: the sum of its streams, in order.
+    void store_query(const Task& task, std::int64_t n, const QueryBlock& block) {
+        Acc* sum = nullptr;
+        for (std::int64_t stream = 0; stream < task.grid.dq_streams(); ++stream) {
+            if ((dq_turn(task.slot, stream, block) & started_bit) == 0) continue;
+            Acc* part = dq_of(task.slot, stream, block);
+            if (sum == nullptr) {
+                sum = part;
+                continue;
             }
+            const auto rows = static_cast<std::int32_t>(block.rows.size());
+            const auto columns = static_cast<std::int32_t>(plan_.D_pad);
+            kernels_.add_tile({part, plan_.D_pad, rows, columns, sum, plan_.D_pad, 1});
         }
-        const std::int32_t next = (mine + 1) | (started || added ? started_bit : 0);
-        turn.store(next, std::memory_order_release);
+        if (sum == nullptr) {
+            zero_rows(dq_rows(task.batch), n, block.rows);
+            return;
+        }
+        const auto scale = static_cast<Acc>(problem_.scale);
+        store(kernels_, dq_rows(task.batch), n, block.rows, sum, plan_.D_pad, &scale);
     }
 
     // P becomes R as 8 bits hold it, dS what they hold of it block by block.
@@ -503,13 +540,13 @@ class Backward {
     }
 
     // dq[row] += dS(row, column) · key row, for flagged key rows and visible pairs.
-    void add_flagged_keys(const TileMask& mask, const Task& task, const QueryBlock& block, const void* ds) {
+    void add_flagged_keys(const TileMask& mask, const Task& task, const QueryBlock& block, const void* ds, Acc* dq) {
         const auto* flags = grant_.at<std::uint8_t>(plan_.backward.key_flags, task.member);
         for (std::int64_t c = 0; c < task.columns.size(); ++c) {
             if (flags[c] == 0) continue;
             for (std::int64_t r = 0; r < block.rows.size(); ++r) {
                 if (!mask.visible(r, c)) continue;
-                add_row(block.dq + r * plan_.D_pad, tile_element(ds, r, c), key_rows(task.batch), task.h,
+                add_row(dq + r * plan_.D_pad, tile_element(ds, r, c), key_rows(task.batch), task.h,
                         task.columns.begin + c);
             }
         }

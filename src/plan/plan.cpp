@@ -93,12 +93,14 @@ void book_backward(const Problem& problem, Plan& plan) {
     const std::int64_t words = shape.step > 1 ? divide_up(plan.Br, shape.step) * plan.tile_ld * shape.word_bytes : 0;
     buffers.control = ledger.book("control", control_bytes, plan.slots);
     buffers.pack_state = ledger.book("pack state", blocks * 4, plan.slots);
-    buffers.turn = ledger.book("dq turns", blocks * 4, plan.slots);
+    const std::int64_t streams = Grid::dq_streams_of(plan.column_blocks);
+    buffers.turn = ledger.book("dq turns", streams * blocks * 4, plan.slots);
+    buffers.pending = ledger.book("dq pending", blocks * 4, plan.slots);
     buffers.query_rows = ledger.book("query rows", blocks * plan.Br * plan.D_row * element, plan.slots);
     buffers.query_panels = ledger.book("query panels", blocks * plan.query_panels.bytes, plan.slots);
     buffers.dy_rows = ledger.book("dy rows", blocks * plan.Br * plan.Dv_row * element, plan.slots);
     buffers.dy_panels = ledger.book("dy panels", blocks * plan.dy_panels.bytes, plan.slots);
-    buffers.dq = ledger.book("dq accumulator", blocks * plan.Br * plan.D_pad * acc, plan.slots);
+    buffers.dq = ledger.book("dq accumulators", streams * blocks * plan.Br * plan.D_pad * acc, plan.slots);
     buffers.statistics = ledger.book("row statistics", blocks * 3 * plan.Br * acc, plan.slots);
     buffers.flags = ledger.book("row flags", blocks * 2 * plan.Br, plan.slots);
     buffers.load = ledger.book("kv rows", plan.Bc * std::max(plan.D_row, plan.Dv_row) * element, plan.threads);

@@ -21,10 +21,12 @@
 //   columns a word, and 8-bit inputs, quantised by 128 × 128 blocks.)
 //
 //   forward    a task is one (query head of the unit, I); it walks J upwards
-//   backward   a task is one J; it walks the query heads of the group and I upwards, and adds to dq of (head, I) only
-//              after J−1 has: the order of every sum is fixed, whoever runs the task
+//   backward   a task is one J; it walks the query heads of the group and I upwards. dq of (head, I) is a sum of up to
+//              four streams: J adds to stream J mod streams, and only after J − streams has. The order of every sum is
+//              fixed, whoever runs the task, and a fast thread may be `streams` tasks ahead of a slow one.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -79,12 +81,13 @@ struct DpseSums {
 struct BackwardBuffers {
     Workspace::Booking control;
     Workspace::Booking pack_state;  // per slot: one word a (query head, I)
-    Workspace::Booking turn;        // per slot: whose turn it is to add to dq of (query head, I)
+    Workspace::Booking turn;        // per slot: whose turn it is to add to dq of (stream, query head, I)
+    Workspace::Booking pending;     // per slot: how many J have not yet added to dq of (query head, I)
     Workspace::Booking query_rows;  // per slot, all query blocks of the unit
     Workspace::Booking query_panels;
     Workspace::Booking dy_rows;
     Workspace::Booking dy_panels;
-    Workspace::Booking dq;             // accumulators
+    Workspace::Booking dq;             // accumulators of every stream
     Workspace::Booking statistics;     // max, 1/sum, delta of every row
     Workspace::Booking flags;          // two bytes a query row: query, dy hold NaN or Inf
     Workspace::Booking load;           // per thread from here on
@@ -135,6 +138,11 @@ struct Grid {
     /// visible columns of a row are, and move only forward. A tile is in one exactly when it is in the other.
     [[nodiscard]] Range row_blocks_of(std::int64_t J) const;
     [[nodiscard]] Range column_blocks_of(std::int64_t I) const;
+    /// Streams of dq: one for eight kv blocks. Short problems have one: their dq then stays in L2.
+    [[nodiscard]] std::int64_t dq_streams() const { return dq_streams_of(column_blocks); }
+    [[nodiscard]] static std::int64_t dq_streams_of(std::int64_t column_blocks) {
+        return std::clamp<std::int64_t>(column_blocks / 8, 1, 4);
+    }
 };
 
 struct Plan {

@@ -17,6 +17,7 @@ called through one torch.autograd.Function.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -146,6 +147,11 @@ def _ends(ends: Tensor | None, leading_zero: bool, name: str) -> list[int]:
     return values
 
 
+def _threads() -> int:
+    """torch's thread count, so that torch.set_num_threads and DataLoader workers are obeyed; 0 where the user set ours."""
+    return 0 if os.environ.get("FASCORE_NUM_THREADS") else min(torch.get_num_threads(), 1024)
+
+
 _remembered: dict[tuple[Any, ...], _core.Params] = {}
 _MOST_REMEMBERED = 1024
 
@@ -185,7 +191,7 @@ def _forward_out(
     params = _params(seq_q, seq_kv, rng, given)
     inputs = (query, key, value, query_rope, key_rope, atten_mask, pse, drop_mask, sink, None, None, None)
     _use_huge_pages((out,))
-    _core.forward(params, inputs, (out, None, None), 0, "", None)
+    _core.forward(params, inputs, (out, None, None), _threads(), "", None)
     return out, None, None, None
 
 
@@ -219,7 +225,7 @@ def _forward(
     params = _params(actual_seq_qlen, actual_seq_kvlen, rng, given)
     inputs = (query, key, value, query_rope, key_rope, atten_mask, pse, drop_mask, sink, None, None, None)
     _use_huge_pages(outputs)
-    _core.forward(params, inputs, outputs, 0, "", None)
+    _core.forward(params, inputs, outputs, _threads(), "", None)
     lse = _log_sum_exp(outputs[1], outputs[2], copies) if return_lse else outputs[1].new_empty((0,))
     return *outputs, lse
 
@@ -253,7 +259,7 @@ def _backward(
     results = _gradients((query, key, value, query_rope, key_rope, pse, sink), want, given.get("layout", "BNSD"))
     outputs = tuple([result if wanted else None for result, wanted in zip(results, want, strict=True)])
     _use_huge_pages(outputs)
-    _core.backward(params, inputs, outputs, 0, "", None)
+    _core.backward(params, inputs, outputs, _threads(), "", None)
     return results
 
 

@@ -22,8 +22,9 @@
 // Numbers      inputs f64, f32, bf16, f16 or an 8-bit float, all of one dtype; sums in f32 (f64 for f64); outputs
 //              rounded once.
 // Empty rows   a row that sees no key has attention_out 0, softmax_max −FLT_MAX, softmax_sum +FLT_MAX, and takes no
-//              part in any gradient, whatever its statistics, query or dy hold; with a sink softmax_max = sink and
-//              softmax_sum = 1, and its dlse reaches dsink. With S2 = 0 the statistics are 0.
+//              part in any gradient, whatever its statistics, query or dy hold. With a sink softmax_max = sink and
+//              softmax_sum = 1; dsink is over all rows, also these, with statistics and attention_out as they are
+//              given. With S2 = 0 the statistics are 0.
 // NaN and Inf  reach only the outputs that depend on them: a hidden pair contributes exactly nothing.
 // Bits         the same for any thread count, any strides of the same values, and every run, on one ISA.
 // Threads      calls are independent; any number may run at once with different workspaces.

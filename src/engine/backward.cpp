@@ -100,16 +100,16 @@ class Backward {
                 }
             }
         }
-        // What sees nothing and what nobody sees.
+        // What sees nothing and what nobody sees. Only dsink asks rows that see nothing.
         for (std::int64_t g = 0; g < problem_.G; ++g) {
             const std::int64_t n = h * problem_.G + g;
             bias_.zero_dead(batch, grid, n);
             for (const Range dead : {Range{0, grid.rows.begin}, Range{grid.rows.end, batch.S1}}) {
                 zero_rows(dq_rows(batch), n, dead);
-                if (!problem_.dsink.wanted || !batch.dlse.wanted || batch.S2 == 0) continue;
-                // All of such a row's softmax is its sink, so its log-sum-exp is the sink itself.
+                if (!problem_.dsink.wanted || batch.S2 == 0) continue;
+                double& part = dsink_part(batch.index, n)[plan_.row_blocks];
                 for (std::int64_t s = dead.begin; s < dead.end; ++s) {
-                    dsink_part(batch.index, n)[plan_.row_blocks] -= read(batch.dlse, n, s);
+                    part += sink_share(batch, n, s) * delta_of_row(batch, n, s);
                 }
             }
         }
@@ -192,6 +192,26 @@ class Backward {
         return load_scalar(address(statistic, n, s, 0), statistic.dtype);
     }
 
+    // The sink's share of row s's softmax, by the statistics given.
+    static double sink_share(const Batch& batch, std::int64_t n, std::int64_t s) {
+        return std::exp(sink_of(batch, n) - read(batch.softmax_max, n, s)) / read(batch.softmax_sum, n, s);
+    }
+
+    // Δ − dlse of one row as dsink takes it. A row that saw no key has attention_out = 0 and any dy, also NaN: what a 0
+    // is multiplied with does not count.
+    static double delta_of_row(const Batch& batch, std::int64_t n, std::int64_t s) {
+        const auto element = [s, n](const Operand& operand, std::int64_t c) {
+            return load_scalar(address(operand, n, s) + c * operand.stride.d * size_of(operand.dtype), operand.dtype);
+        };
+        double delta = 0;
+        for (std::int64_t c = 0; c < batch.Dv; ++c) {
+            const double out = element(batch.attention_in, c);
+            if (out != 0) delta += out * element(batch.dy, c);
+        }
+        delta *= row_scale(batch.dy, n, s);
+        return batch.dlse.wanted ? delta - read(batch.dlse, n, s) : delta;
+    }
+
     QueryBlock query_block(const Task& task, std::int64_t g, std::int64_t I) const {
         const BackwardBuffers& buffers = plan_.backward;
         const std::int64_t element = plan_.shape.element_bytes();
@@ -268,22 +288,16 @@ class Backward {
         dot.out = block.delta;
         kernels_.row_dot(dot);
 
-        const double sink = problem_.dsink.wanted ? sink_of(batch, n) : 0;
         double dsink = 0;
         for (std::int64_t r = 0; r < rows; ++r) {
             const std::int64_t s = block.rows.begin + r;
             block.max[r] = static_cast<Acc>(read(batch.softmax_max, n, s));
             block.inverse[r] = 1 / static_cast<Acc>(read(batch.softmax_sum, n, s));
-            // A row that saw no key: its softmax is its sink alone, whatever dy holds.
-            if (problem_.dsink.wanted && static_cast<double>(block.max[r]) == sink && block.inverse[r] == 1) {
-                block.delta[r] = 0;
-            }
             if (eight_bits_) block.delta[r] *= static_cast<Acc>(row_scale(batch.dy, n, s));
             if (batch.dlse.wanted) block.delta[r] -= static_cast<Acc>(read(batch.dlse, n, s));
             if (!problem_.dsink.wanted) continue;
-            const double share =
-                std::exp(sink - static_cast<double>(block.max[r])) * static_cast<double>(block.inverse[r]);
-            dsink += share * static_cast<double>(block.delta[r]);
+            const auto delta = static_cast<double>(block.delta[r]);
+            dsink += sink_share(batch, n, s) * (std::isfinite(delta) ? delta : delta_of_row(batch, n, s));
         }
         if (problem_.dsink.wanted) dsink_part(batch.index, n)[block.I] = dsink;
     }

@@ -378,7 +378,7 @@ void BiasGradient::finish(int member) {
         args.columns = static_cast<std::int32_t>(used * problem_.N1);
         args.dst = dpse.data;
         kernels_.store_rows(args);
-        for (std::int64_t k = used * problem_.N1; k < problem_.T2 * problem_.N1; ++k) {
+        for (std::int64_t k = used * problem_.N1; k < bias.elements; ++k) {
             store_scalar(dpse.data + k * dpse.stride.d * size_of(dpse.dtype), dpse.dtype, 0.0);
         }
         return;

@@ -51,12 +51,6 @@ Status causal_rule(const Call& call, const ConstTensorView& pse) {
                   "1024 rows (compressed) need a causal rule: sparse_mode, tokens and rule must hide every j > i");
 }
 
-std::int64_t longer_axis(const Problem& p, std::int64_t Sequence::*length) {
-    std::int64_t longest = 0;
-    for (const Sequence& here : p.sequences) longest = std::max(longest, here.*length);
-    return longest;
-}
-
 bool one_or(std::int64_t given, std::int64_t wanted) { return given == 1 || given == wanted; }
 
 // Strides of a rank-4 tensor, 0 along the axes it is broadcast along.
@@ -98,7 +92,8 @@ Status packed_form(Call& call, const ConstTensorView& pse) {
     }
     if (pse.rank == 1 && (pse.shape[0] == p.N1 * p.T2 || pse.shape[0] == p.N1 * keys)) {
         p.bias.placement = Bias::Placement::by_keys;
-        p.bias.over_rows = longer_axis(p, &Sequence::S1) > 1;
+        p.bias.elements = pse.shape[0];
+        p.bias.over_rows = true;
         return {};
     }
     return shape_rule(

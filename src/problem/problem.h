@@ -106,6 +106,7 @@ struct Bias {
     std::int64_t q_start = 0;   ///< slopes
     std::int64_t k_start = 0;   ///< slopes
     std::int64_t longest = 0;   ///< diagonal: maxSkv
+    std::int64_t elements = 0;  ///< by_keys: of the tensor, N1 · T2 or N1 times the keys in use
     bool first_only = false;    ///< slopes in sparse mode 8: the starts count in batch 0 only
     bool over_batches = false;  ///< one value for all batches: its gradient is a sum over them
     bool over_heads = false;

@@ -55,7 +55,7 @@ DpseExtents dpse_extents(const Problem& problem) {
         return extents;
     }
     if (bias.placement == Bias::Placement::by_keys) {
-        extents.d = problem.N1 * problem.T2;
+        extents.d = bias.elements;
         return extents;
     }
     extents.b = bias.over_batches ? 1 : problem.B;

@@ -14,7 +14,7 @@
 //
 // Sums over j run over the visible columns of row i only: a hidden pair is left out, never multiplied by zero, so
 // whatever its key or value holds cannot reach a result. dk and dv also sum over the G query heads of a kv head. A row
-// that sees nothing is in none of the sums but one: with a sink its log-sum-exp is the sink, so dsink gets its dlse.
+// that sees nothing is in none of the sums but one: dsink, where it counts by its statistics and out as given.
 //
 // 8-bit inputs: R, and dz before the factor scale, are replaced as quantise.h says before they meet value, dy, key or
 // query; P in dx is not.
@@ -111,14 +111,11 @@ class Group {
             dot_products(dy, count, value_turned, dR);
             for (std::int64_t r = 0; r < count; ++r) {
                 const std::int64_t i = first + r;
+                const Row row = batch_.softmax_max.wanted ? given_statistics(n, i) : statistics(n, r);
                 if (columns(r).empty()) {
-                    // Its softmax is its sink alone: no Δ, and a log-sum-exp that is the sink.
-                    if (batch_.dlse.wanted) {
-                        gradient_of_sink(n, statistics(n, r), -load_statistic<Real>(batch_.dlse, n, i));
-                    }
+                    gradient_of_sink(n, row, delta_of_unseeing(n, i, dy.row(r), out_given ? out.row(r) : nullptr));
                     continue;
                 }
-                const Row row = batch_.softmax_max.wanted ? given_statistics(n, i) : statistics(n, r);
                 weights(n, i, r, row);
                 for (const std::int64_t j : columns(r)) dR.row(r)[j] = evaluation_.step(dR.row(r)[j]);
                 const Real delta = delta_of(n, i, r, dy.row(r), out_given ? out.row(r) : nullptr, dR.row(r));
@@ -260,6 +257,15 @@ class Group {
             for (std::int64_t c = 0; c < batch_.Dv; ++c) delta += dy[c] * out[c];
         } else {
             for (const std::int64_t j : columns(r)) delta += R(r)[j] * dR[j];
+        }
+        return batch_.dlse.wanted ? delta - load_statistic<Real>(batch_.dlse, n, i) : delta;
+    }
+
+    // The same of a row that sees no key. Its attention_out is 0, and its dy, for which nobody asked, may be NaN.
+    Real delta_of_unseeing(std::int64_t n, std::int64_t i, const Real* dy, const Real* out) const {
+        Real delta = 0;
+        for (std::int64_t c = 0; out != nullptr && c < batch_.Dv; ++c) {
+            if (out[c] != 0) delta += dy[c] * out[c];
         }
         return batch_.dlse.wanted ? delta - load_statistic<Real>(batch_.dlse, n, i) : delta;
     }

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <iostream>
 #include <new>
 #include <string>
 
@@ -35,6 +36,13 @@ int complain(const std::string& message, int status) {
     return status;
 }
 
+// The status of a command whose output also arrived.
+int written(int status) {
+    std::cout.flush();  // CLI11 prints the help there
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return status;
+    return complain("standard output cannot be written", exit_bad_input);
+}
+
 int run(int argc, char** argv) {
     CLI::App app("Exact fused attention and its gradient on any CPU", "fascore");
     app.set_version_flag("--version", fmt::format("fascore {}", version));
@@ -52,15 +60,12 @@ int run(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& asked) {  // --help, --version
-        return app.exit(asked) == 0 ? exit_right : exit_bad_input;
+        const int status = app.exit(asked) == 0 ? exit_right : exit_bad_input;
+        return written(status);
     } catch (const CLI::ParseError& error) {
         return complain(fmt::format("{} (see fascore --help)", parse_error_text(error)), exit_bad_input);
     }
-    const int status = chosen();
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-        return complain("standard output cannot be written", exit_bad_input);
-    }
-    return status;
+    return written(chosen());
 }
 
 }  // namespace

@@ -43,7 +43,11 @@ struct Size {
 [[nodiscard]] Error measure_error(const HostTensor& actual, const HostTensor& reference, DType ulp_dtype);
 
 /// Both norms of our error must stay within  1.1 × plain + slack, and slack is
-///   one ulp of max|ref|                       f32, bf16, f16: one rounding of one element may fall the other way
+///   one ulp of max|ref|                       bf16, f16: one rounding of one element may fall the other way
+///   the same, and factors 6 (maximum) and     f32: plain rounds as often as we do, so its error is a draw from the same
+///   1.1 + 3/√rows (Frobenius norm)            distribution. The largest error of either is a single draw, between 0.67
+///                                             and 4 standard deviations; the norm is an average over the rows, whose
+///                                             elements share much of their error (docs/numerics.md)
 ///   n · 2^-53 · max|ref|, √count times it     f64: the reference is rounded like we are; n terms of random sign summed
 ///   for the Frobenius norm                    in two orders differ by about √n · 2^-53 · √n · rms(term), which is
 ///                                             n · 2^-53 times the size of a term; n is the longest sum
@@ -58,6 +62,7 @@ struct Budget {
     std::int64_t longest_sum = 1;
     double floor = 0;
     bool from_8bit = false;  ///< P and dS were rounded to 8 bits
+    std::int64_t rows = 1;   ///< of the output
 };
 [[nodiscard]] bool within_budget(const Error& ours, const Error& plain, const Size& reference, const Budget& budget);
 

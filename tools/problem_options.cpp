@@ -6,7 +6,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <sstream>
+#include <system_error>
+#include <type_traits>
 #include <variant>
 
 #include "command.h"
@@ -131,6 +134,15 @@ const std::vector<Group>& table() {
     return groups;
 }
 
+/// CLI11's own conversion takes a decimal number beyond the type's range for its largest, and "-1" for 2^64 - 1.
+template <class Integer>
+std::string in_range(const std::string& text) {
+    Integer value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool negative = std::is_unsigned_v<Integer> && text.starts_with('-');
+    return error == std::errc::result_out_of_range || negative ? text + ", must be a number in range" : std::string();
+}
+
 /// Declares one row on a command.
 struct Declare {
     CLI::App& command;
@@ -140,10 +152,10 @@ struct Declare {
     CLI::Option* operator()(Flag flag) const { return command.add_flag(row.name, options.*flag.text, row.help); }
     CLI::Option* operator()(bool Options::*place) const { return command.add_flag(row.name, options.*place, row.help); }
     CLI::Option* operator()(std::uint64_t Options::*place) const {
-        // strtoull, which CLI11 asks, takes "-1" for 2^64 - 1.
-        return command.add_option(row.name, options.*place, row.help)->check([](const std::string& text) {
-            return text.starts_with('-') ? text + ", must be a number in range" : std::string();
-        });
+        return command.add_option(row.name, options.*place, row.help)->check(in_range<std::uint64_t>);
+    }
+    CLI::Option* operator()(std::int64_t Options::*place) const {
+        return command.add_option(row.name, options.*place, row.help)->check(in_range<std::int64_t>);
     }
     template <class T>
     CLI::Option* operator()(T Options::*place) const {

@@ -10,6 +10,7 @@
 // (measure.h).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -46,9 +47,10 @@ void round_to(HostTensor& tensor, DType dtype) {
     }
 }
 
-Row judge(const char* output, const HostTensor& ours, HostTensor& plain, const HostTensor& reference,
-          const Budget& budget) {
+Row judge(const char* output, const HostTensor& ours, HostTensor& plain, const HostTensor& reference, Budget budget) {
     round_to(plain, budget.dtype);
+    const std::int64_t columns = reference.shape().empty() ? 1 : std::max<std::int64_t>(reference.shape().back(), 1);
+    budget.rows = reference.count() / columns;
     Row row{output, measure_error(ours, reference, budget.dtype), measure_error(plain, reference, budget.dtype), false};
     row.right = within_budget(row.ours, row.plain, size_of_values(reference), budget);
     return row;

@@ -111,6 +111,7 @@ Status run(const Prepared& prepared, const Out& out, const Execution& execution,
         fill_empty(prepared.problem);
         fill_unused(prepared.problem);
         fill_empty_rest(out);
+        if (execution.progress.function != nullptr) execution.progress.function(execution.progress.context, 0, 0);
         return {};
     }
     fill_unused(prepared.problem);

@@ -2,10 +2,13 @@
 //
 // Threads by OpenMP where the build has it (FASCORE_HAS_OPENMP): its pool keeps threads warm between calls and is the
 // one the frameworks around us already run, so that cores are not claimed twice. Otherwise std::thread, started and
-// joined within the call. Sanitizers that cannot see into the OpenMP runtime use the second form.
+// joined within the call. Sanitizers that cannot see into the OpenMP runtime use the second form, and so does a child
+// made by fork: the pool's threads stayed with its parent, and the runtime would wait for them for ever.
 #include "base/parallel.h"
 
+#include <system_error>
 #include <thread>
+#include <vector>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -14,9 +17,7 @@
 #endif
 #if defined(FASCORE_HAS_OPENMP)
 #include <omp.h>
-#else
-#include <system_error>
-#include <vector>
+#include <pthread.h>
 #endif
 
 namespace fascore {
@@ -45,31 +46,10 @@ int affinity_count() noexcept {
 int affinity_count() noexcept { return 0; }
 #endif
 
-}  // namespace
-
-int hardware_threads() noexcept {
-    int count = affinity_count();
-    if (count < 1) count = static_cast<int>(std::thread::hardware_concurrency());
-    return count < 1 ? 1 : count;
-}
-
-#if defined(FASCORE_HAS_OPENMP)
-
-void run_team(int threads, void (*body)(void* context, int member), void* context) noexcept {
-    if (threads <= 1) {
-        body(context, 0);
-        return;
-    }
-#pragma omp parallel num_threads(threads)
-    body(context, omp_get_thread_num());
-}
-
-#else
-
-void run_team(int threads, void (*body)(void* context, int member), void* context) noexcept {
+void run_own_threads(int threads, void (*body)(void* context, int member), void* context) noexcept {
     std::vector<std::thread> others;
     try {
-        if (threads > 1) others.reserve(static_cast<std::size_t>(threads - 1));
+        others.reserve(static_cast<std::size_t>(threads - 1));
         for (int member = 1; member < threads; ++member) others.emplace_back(body, context, member);
     } catch (...) {
         // The system has no more threads (or memory) to give: the members that came do the work.
@@ -78,7 +58,34 @@ void run_team(int threads, void (*body)(void* context, int member), void* contex
     for (std::thread& other : others) other.join();
 }
 
+#if defined(FASCORE_HAS_OPENMP)
+// Set in a child of fork. Whoever made the pool, ours or another library's call, so this is known from the start on.
+bool forked = false;
+[[maybe_unused]] const bool watching = pthread_atfork(nullptr, nullptr, [] { forked = true; }) == 0;
 #endif
+
+}  // namespace
+
+int hardware_threads() noexcept {
+    int count = affinity_count();
+    if (count < 1) count = static_cast<int>(std::thread::hardware_concurrency());
+    return count < 1 ? 1 : count;
+}
+
+void run_team(int threads, void (*body)(void* context, int member), void* context) noexcept {
+    if (threads <= 1) {
+        body(context, 0);
+        return;
+    }
+#if defined(FASCORE_HAS_OPENMP)
+    if (!forked) {
+#pragma omp parallel num_threads(threads)
+        body(context, omp_get_thread_num());
+        return;
+    }
+#endif
+    run_own_threads(threads, body, context);
+}
 
 void spin_pause(int round) noexcept {
     // For some tens of turns the other side is probably running and about to finish: stay on the core. After that it

@@ -2,6 +2,8 @@
 #include "base/parallel.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -43,6 +45,29 @@ TEST_P(Team, SharesWorkThroughAnAtomic) {
     };
     run_team(GetParam(), body);
     for (const std::atomic<int>& count : done) ASSERT_EQ(count, 1);
+}
+
+// The pool of threads does not survive a fork; a team in the child must not wait for it.
+TEST(TeamAfterFork, WorksInTheChild) {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "the thread sanitizer does not follow forks of threaded programs";
+#endif
+    std::atomic<int> members{0};
+    auto body = [&](int) { ++members; };
+    run_team(3, body);
+    const int in_parent = members;
+    EXPECT_GE(in_parent, 1);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        alarm(60);  // a hang ends the child by a signal
+        members = 0;
+        run_team(3, body);
+        _exit(members == 3 ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
 }
 
 // What members wrote before they ended is seen after the call.

@@ -151,15 +151,16 @@ void expect_orderly(const Watcher& watcher) {
 }
 
 TEST_P(Cancel, progress_never_falls_and_ends_at_the_total) {
-    for (const Case& problem : {long_problem(), Case{.name = "small", .B = 2, .N1 = 3, .N2 = 3, .S1 = 10, .S2 = 10},
-                                Case{.name = "causal", .S1 = 900, .S2 = 900, .rule = causal_top_left},
-                                Case{.name = "nothing_visible",
-                                .S1 = 100,
-                                .S2 = 100,
-                                .mask = MaskShape::compressed,
-                                .sparse_mode = 4,
-                                .pre_tokens = -200,
-                                .next_tokens = 300}}) {
+    for (const Case& problem :
+         {long_problem(), Case{.name = "small", .B = 2, .N1 = 3, .N2 = 3, .S1 = 10, .S2 = 10},
+          Case{.name = "empty", .S2 = 0}, Case{.name = "causal", .S1 = 900, .S2 = 900, .rule = causal_top_left},
+          Case{.name = "nothing_visible",
+          .S1 = 100,
+          .S2 = 100,
+          .mask = MaskShape::compressed,
+          .sparse_mode = 4,
+          .pre_tokens = -200,
+          .next_tokens = 300}}) {
         const Scenario scenario = make_scenario(problem);
         for (const int threads : thread_counts) {
             SCOPED_TRACE(problem.name + " threads " + std::to_string(threads));

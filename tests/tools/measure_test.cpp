@@ -71,10 +71,16 @@ TEST(Measure, budget) {
     ours.max_abs = 0.0;
     ours.frobenius = (1.1 * 0.2 + 0x1p-7) * 1.0001;
     EXPECT_FALSE(within_budget(ours, plain, size, budget));
+    // f32: the maximum is a single draw, the norm one of `rows`.
+    ours.frobenius = (1.1 + 3.0 / 10) * 0.2;
+    ours.max_abs = 6 * 0.1;
+    EXPECT_TRUE(within_budget(ours, plain, size, {DType::f32, 100, 0.0, false, 100}));
+    EXPECT_FALSE(within_budget(ours, plain, size, {DType::f32, 100, 0.0, false, 200}));
+    ours.max_abs = 6 * 0.1 * 1.0001;
+    EXPECT_FALSE(within_budget(ours, plain, size, {DType::f32, 100, 0.0, false, 100}));
     // 8-bit problems: f32 results are judged with the slack of bf16 ones.
     ours.frobenius = 0.0;
     ours.max_abs = 0.11 + 0x1p-7;
-    EXPECT_FALSE(within_budget(ours, plain, size, {DType::f32, 100, 0.0}));
     EXPECT_TRUE(within_budget(ours, plain, size, {DType::f32, 100, 0.0, true}));
     ours.max_abs *= 1.0001;
     EXPECT_FALSE(within_budget(ours, plain, size, {DType::f32, 100, 0.0, true}));

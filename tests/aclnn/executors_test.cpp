@@ -71,6 +71,29 @@ TEST_F(Executors, ASmallWorkspaceIsRefusedAndNothingWritten) {
     EXPECT_FALSE(problem_.dq.untouched());
 }
 
+TEST_F(Executors, BlocksThatAreTooSmallAreRefused) {
+    first();
+    void* block = nullptr;
+    ASSERT_EQ(aclrtMalloc(&block, size_ - 1, ACL_MEM_MALLOC_HUGE_FIRST), 0);
+    EXPECT_EQ(version_.second(block, size_, executor_, nullptr), 161002);
+    EXPECT_EQ(last_error(), "aclnnFlashAttentionScoreGradV2: workspace: its block has " + std::to_string(size_ - 1) +
+                                " bytes from there, must be at least " + std::to_string(size_));
+    EXPECT_EQ(aclrtFree(block), 0);
+    EXPECT_TRUE(problem_.dq.untouched());
+
+    first();
+    ASSERT_EQ(aclSetAclOpExecutorRepeatable(executor_), 0);
+    const std::size_t bytes = problem_.dy.bytes().size();
+    ASSERT_EQ(aclrtMalloc(&block, bytes - 2, ACL_MEM_MALLOC_HUGE_FIRST), 0);
+    ASSERT_EQ(aclSetInputTensorAddr(executor_, 3, problem_.dy.handle(), block), 0);
+    std::vector<std::byte> workspace(size_);
+    EXPECT_EQ(version_.second(workspace.data(), size_, executor_, nullptr), 161002);
+    EXPECT_EQ(last_error(), "aclnnFlashAttentionScoreGradV2: dy: reaches " + std::to_string(bytes) +
+                                " bytes from its address, its block has " + std::to_string(bytes - 2));
+    EXPECT_EQ(aclrtFree(block), 0);
+    EXPECT_EQ(aclDestroyAclOpExecutor(executor_), 0);
+}
+
 TEST_F(Executors, AnotherVersionsSecondPhaseIsRefused) {
     first();
     std::vector<std::byte> workspace(size_);

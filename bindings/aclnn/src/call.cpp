@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "fascore/info.h"
+#include "memory.h"
 #include "meta.h"
 
 namespace fascore::aclnn {
@@ -817,6 +818,19 @@ bool Call::point(Field field, void* data) {
     return true;
 }
 
+namespace {
+
+// Bytes from a tensor's address to the end of its last element.
+std::size_t reach_of(const View& view) {
+    std::int64_t last = 0;
+    for (std::size_t axis = 0; axis < static_cast<std::size_t>(view.dims.rank); ++axis) {
+        if (view.dims.stride[axis] > 0) last += (view.dims.shape[axis] - 1) * view.dims.stride[axis];
+    }
+    return static_cast<std::size_t>(view.element_zero + (last + 1) * size_of(view.dims.dtype));
+}
+
+}  // namespace
+
 Verdict Call::check_addresses() const {
     if (nothing_to_do_) return {};
     for (const Parameter& parameter : version_->parameters) {
@@ -825,6 +839,12 @@ Verdict Call::check_addresses() const {
         if (view.given && view.data == nullptr && !view.empty()) {
             return {bad_pointer,
                     std::string(parameter.name) + ": data is null, must point to shape " + shape_text(view.dims)};
+        }
+        if (!view.given || view.empty()) continue;
+        const std::size_t reach = reach_of(view);
+        if (const std::size_t room = room_at(view.data); room < reach) {
+            return {ACLNN_ERR_PARAM_INVALID, std::string(parameter.name) + ": reaches " + std::to_string(reach) +
+                                                 " bytes from its address, its block has " + std::to_string(room)};
         }
     }
     return {};

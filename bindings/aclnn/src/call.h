@@ -58,7 +58,7 @@ class Call {
 
     /// Another address for a tensor; false when the call has no such tensor.
     bool point(Field field, void* data);
-    /// Null addresses of tensors that have elements.
+    /// Null addresses of tensors that have elements, tensors that reach beyond the block they lie in.
     [[nodiscard]] Verdict check_addresses() const;
 
     [[nodiscard]] Verdict run(std::byte* workspace, const CancelToken& cancel) const;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "call.h"
+#include "memory.h"
 #include "meta.h"
 #include "registry.h"
 #include "report.h"
@@ -49,6 +50,11 @@ Verdict check_workspace(const Call& call, const void* workspace, std::uint64_t s
     if (workspace == nullptr && call.workspace_bytes() > 0) {
         return {ACLNN_ERR_PARAM_NULLPTR,
                 "workspace: null, must point to " + std::to_string(call.workspace_bytes()) + " bytes"};
+    }
+    if (const std::size_t room = room_at(workspace); room < call.workspace_bytes()) {
+        return {ACLNN_ERR_PARAM_INVALID, "workspace: its block has " + std::to_string(room) +
+                                             " bytes from there, must be at least " +
+                                             std::to_string(call.workspace_bytes())};
     }
     return {};
 }

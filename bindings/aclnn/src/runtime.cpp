@@ -2,10 +2,8 @@
 //
 // acl.h and acl_rt.h: the process, the device, contexts, streams and memory. There is one device, this host; contexts
 // exist so that programs can make them.
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,6 +12,7 @@
 #include <utility>
 
 #include "acl/acl.h"
+#include "memory.h"
 #include "registry.h"
 #include "report.h"
 #include "stream.h"
@@ -125,70 +124,6 @@ Verdict synchronize(aclrtStream stream, std::int32_t milliseconds) {
 }
 
 // ---- memory ----
-
-enum class Place : std::uint8_t { device, host };
-
-struct Block {
-    std::size_t bytes = 0;
-    Place place = Place::device;
-};
-
-// By address, so that a copy that would run over the end of a block can be refused.
-struct Blocks {
-    std::mutex mutex;
-    std::map<std::uintptr_t, Block> by_address;
-};
-
-Blocks& blocks() {
-    static auto* const kept = new Blocks;
-    return *kept;
-}
-
-constexpr std::size_t block_alignment = 64;  // a cache line, and what the widest loads like
-
-Verdict allocate(const char* parameter, void** address, std::size_t bytes, Place place) {
-    if (address == nullptr) return null(parameter);
-    if (bytes == 0) return {ACL_ERROR_INVALID_PARAM, "size: given 0, must be 1 or more"};
-    void* fresh = nullptr;
-    if (posix_memalign(&fresh, block_alignment, bytes) != 0) {
-        return {ACL_ERROR_BAD_ALLOC, "size: given " + std::to_string(bytes) + ", the system has no memory for it"};
-    }
-    try {
-        const std::lock_guard lock(blocks().mutex);
-        blocks().by_address[reinterpret_cast<std::uintptr_t>(fresh)] = {bytes, place};
-    } catch (...) {
-        std::free(fresh);
-        throw;
-    }
-    *address = fresh;
-    return {};
-}
-
-Verdict release(const char* parameter, void* address, Place place) {
-    if (address == nullptr) return null(parameter);
-    {
-        const std::lock_guard lock(blocks().mutex);
-        const auto found = blocks().by_address.find(reinterpret_cast<std::uintptr_t>(address));
-        if (found == blocks().by_address.end() || found->second.place != place) {
-            return {ACL_ERROR_INVALID_PARAM, std::string(parameter) + ": " + text_of(address) +
-                                                 ", must be a live block of " +
-                                                 (place == Place::device ? "aclrtMalloc" : "aclrtMallocHost")};
-        }
-        blocks().by_address.erase(found);
-    }
-    std::free(address);
-    return {};
-}
-
-// Bytes from the address to the end of the block it lies in; everything when it lies in none of ours.
-std::size_t room_at(const void* address) {
-    const auto where = reinterpret_cast<std::uintptr_t>(address);
-    const std::lock_guard lock(blocks().mutex);
-    auto after = blocks().by_address.upper_bound(where);
-    if (after == blocks().by_address.begin()) return SIZE_MAX;
-    const auto& [start, block] = *--after;
-    return where - start < block.bytes ? block.bytes - (where - start) : SIZE_MAX;
-}
 
 Verdict check_span(const char* parameter, const void* address, std::size_t bytes) {
     if (bytes == 0) return {};

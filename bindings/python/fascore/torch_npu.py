@@ -188,7 +188,7 @@ class _Call:
             rng = torch.tensor([signed(seed), signed(offset)])
         inputs = self.inputs(rng)
         want = [tensor is not None for tensor in inputs[: _ops.DIFFERENTIABLE]]
-        gradients = torch.ops.fascore.attention_backward.default(
+        gradients = _ops.attention_backward(
             dy, None, attention_in, softmax_max, softmax_sum, *inputs, want, **self.parameters
         )
         dq, dk, dv, dq_rope, dk_rope, dpse, dsink = (g if w else None for g, w in zip(gradients, want, strict=True))

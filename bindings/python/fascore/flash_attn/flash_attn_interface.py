@@ -638,7 +638,7 @@ def _flash_attn_backward(
     options = _Options(q, dropout_p, softmax_scale, causal, window, softcap, alibi_slopes)
     rng = rng_state if dropout_p > 0.0 else None
     want = [target is not None for target in (dq, dk, dv)] + [False] * 4
-    gradients = torch.ops.fascore.attention_backward.default(
+    gradients = _ops.attention_backward(
         dout, None, out, softmax_lse, torch.ones_like(softmax_lse), q, k, v, None, None, alibi_slopes, None, None, None,
         None, None, rng, want, layout="BSND", **options.parameters, **options.start(k.shape[1] - q.shape[1]),
     )  # fmt: skip
@@ -688,7 +688,7 @@ def _flash_attn_varlen_backward(
         start = {}
     statistics = softmax_lse.t()
     want = [target is not None for target in (dq, dk, dv)] + [False] * 4
-    gradients = torch.ops.fascore.attention_backward.default(
+    gradients = _ops.attention_backward(
         dout, None, out, statistics, torch.ones_like(statistics), q, k, v, None, None, alibi_slopes, None, None, None,
         cu_seqlens_q, cu_seqlens_k, rng, want, layout="TND", leading_zero=True, softmax_layout="same_as_input",
         **options.parameters, **start,

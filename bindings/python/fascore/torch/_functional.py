@@ -222,7 +222,7 @@ def scaled_dot_product_attention(
     if attn_mask is not None:
         if is_causal:
             raise InvalidArgument("is_causal: True together with attn_mask, must be one of them")
-        attn_mask, rule = _causal_bias(attn_mask)
+        attn_mask, rule = _causal_bias(attn_mask, query.shape[-2], key.shape[-2])
     elif is_causal:
         rule = "causal_top_left"
     shape = query.shape
@@ -302,13 +302,20 @@ def _match_heads(q: Tensor, k: Tensor, v: Tensor, grouped: bool) -> tuple[Tensor
     return tuple(t.expand(-1, most, -1, -1) for t in (q, k, v))
 
 
-def _causal_bias(mask: Tensor) -> tuple[Tensor | None, str]:
-    """torch.nn.attention.bias.causal_upper_left / causal_lower_right as a rule; any other mask as it is."""
+def _causal_bias(mask: Tensor, rows: int, columns: int) -> tuple[Tensor | None, str]:
+    """torch.nn.attention.bias.causal_upper_left / causal_lower_right as a rule; any other mask as it is.
+
+    As PyTorch has it: a square bias is is_causal, and its size does not matter; a lower right one of another size than
+    the scores is the mask that it stands for.
+    """
     if type(mask) is Tensor:
         return mask, "none"
     from torch.nn.attention.bias import CausalBias, CausalVariant
 
-    if isinstance(mask, CausalBias):
-        upper = mask.variant == CausalVariant.UPPER_LEFT
-        return None, "causal_top_left" if upper else "causal_bottom_right"
-    return mask, "none"
+    if not isinstance(mask, CausalBias):
+        return mask, "none"
+    if mask.variant == CausalVariant.UPPER_LEFT or mask.seq_len_q == mask.seq_len_kv:
+        return None, "causal_top_left"
+    if (mask.seq_len_q, mask.seq_len_kv) == (rows, columns):
+        return None, "causal_bottom_right"
+    return mask._materialize(), "none"

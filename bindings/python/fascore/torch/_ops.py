@@ -20,7 +20,7 @@ have no setup_context; torch.jit.trace records the operators.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .. import _core
+from .._operator import MOST_HEADS, new_params, remembered
 from ..errors import InvalidArgument
 
 FLT_MAX = float(torch.finfo(torch.float32).max)
@@ -110,8 +111,8 @@ def _allocate_out(query: Tensor, key: Tensor, value: Tensor, layout: str, head_n
         if layout == "BSND":
             rows = (rows[0], rows[2], rows[1])
     else:
-        if head_num <= 0:
-            raise InvalidArgument(f"head_num: {head_num}, must be given in layout {layout}")
+        if not 0 < head_num <= MOST_HEADS:
+            raise InvalidArgument(f"head_num: {head_num}, must be 1 to {MOST_HEADS} in layout {layout}")
         head_size = query.shape[2] // head_num
         kv_heads = key.shape[2] // head_size if head_size > 0 else 0
         columns = head_num * (value.shape[2] // kv_heads if kv_heads > 0 else head_size)
@@ -157,34 +158,22 @@ def _threads() -> int:
     return 0 if os.environ.get("FASCORE_NUM_THREADS") else min(torch.get_num_threads(), 1024)
 
 
-_remembered: dict[tuple[Any, ...], _core.Params] = {}
-_MOST_REMEMBERED = 1024
+def _numbers(given: Mapping[str, Any]) -> _core.Params:
+    return new_params({name: value for name, value in given.items() if name not in ("leading_zero", "copies")})
 
 
 def _params(ends_q: Tensor | None, ends_kv: Tensor | None, rng: Tensor | None, given: dict[str, Any]) -> _core.Params:
-    """The Params of a call; those without data of their own are remembered, for short calls."""
-    key = None
-    if ends_q is None and ends_kv is None and rng is None and given.get("prefix") is None:
-        key = (*given, *given.values())
-        known = _remembered.get(key)
-        if known is not None:
-            return known
-    fields = {**DEFAULTS, **given}
-    leading_zero = fields.pop("leading_zero")
-    del fields["copies"]
-    fields["prefix"] = list(fields["prefix"] or ())
+    """The Params of a call; those without data of their own are remembered."""
+    if ends_q is None and ends_kv is None and rng is None:
+        return remembered(given, _numbers)
+    fields = dict(given)
     if ends_q is not None or ends_kv is not None:
+        leading_zero = given.get("leading_zero", False)
         fields["actual_seq_qlen"] = _ends(ends_q, leading_zero, "actual_seq_qlen")
         fields["actual_seq_kvlen"] = _ends(ends_kv, leading_zero, "actual_seq_kvlen")
     if rng is not None:
-        seed, offset = rng.tolist()
-        fields["seed"], fields["offset"] = seed % (1 << 64), offset % (1 << 64)
-    params = _core.Params(**fields)
-    if key is not None:
-        if len(_remembered) >= _MOST_REMEMBERED:
-            _remembered.clear()
-        _remembered[key] = params
-    return params
+        fields["seed"], fields["offset"] = rng.tolist()
+    return _numbers(fields)
 
 
 _NO_FORWARD_MODE = "forward-mode differentiation of fascore's attention is not implemented"
@@ -211,8 +200,8 @@ def _forward_out(
 ) -> tuple[Tensor, None, None, None]:
     """attention_out alone, for short calls nobody differentiates."""
     query, key, value, query_rope, key_rope, pse, sink, atten_mask, drop_mask, seq_q, seq_kv, rng = tensors
-    out = _allocate_out(query, key, value, given.get("layout", "BNSD"), given.get("head_num", 0))[0]
     params = _params(seq_q, seq_kv, rng, given)
+    out = _allocate_out(query, key, value, given.get("layout", "BNSD"), given.get("head_num", 0))[0]
     inputs = (query, key, value, query_rope, key_rope, atten_mask, pse, drop_mask, sink, None, None, None)
     _refuse_tangents(TENSORS, tensors)
     _use_huge_pages((out,))
@@ -246,8 +235,8 @@ def _forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     layout, head_num = given.get("layout", "BNSD"), given.get("head_num", 0)
     copies = given.get("copies", 1)
-    outputs = _allocate(query, key, value, layout, head_num, copies)
     params = _params(actual_seq_qlen, actual_seq_kvlen, rng, given)
+    outputs = _allocate(query, key, value, layout, head_num, copies)
     inputs = (query, key, value, query_rope, key_rope, atten_mask, pse, drop_mask, sink, None, None, None)
     _refuse_tangents(TENSORS, (query, key, value, query_rope, key_rope, pse, sink))
     _use_huge_pages(outputs)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What PyTorch wraps around a call: negated tensors, torch.jit.trace, torch.func, batched gradients, forward mode."""
 
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -115,6 +117,21 @@ def test_a_trace_holds_the_operator_and_takes_other_inputs():
     for length in (L, L + 4):
         other = torch.randn(B + 1, N, length, E, dtype=torch.float64)
         assert torch.equal(traced(other, other, other), scaled_dot_product_attention(other, other, other))
+
+
+LOADS = """
+import sys, torch, fascore.torch
+module = torch.jit.load(sys.argv[1])
+x = torch.randn(1, 2, 9, 4)
+assert torch.equal(module(x), fascore.torch.scaled_dot_product_attention(x, x, x))
+"""
+
+
+@quiet
+def test_a_saved_trace_runs_in_another_process(tmp_path):
+    example = torch.randn(1, 2, 5, 4)
+    torch.jit.trace(lambda x: scaled_dot_product_attention(x, x, x), example).save(str(tmp_path / "traced.pt"))
+    subprocess.run([sys.executable, "-W", "ignore", "-c", LOADS, tmp_path / "traced.pt"], check=True)
 
 
 @quiet

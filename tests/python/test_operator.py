@@ -249,7 +249,30 @@ REFUSED = [
     (ValueError, r"^isa: ", {"isa": "z80"}),
     (ValueError, r"^threads: -1", {"threads": -1}),
     (TypeError, r"^out: 'dq'", {"out": {"dq": None}}),
+    (TypeError, r"^out: list, must be a mapping of attention_out", {"out": [np.zeros(3)]}),
+    (TypeError, r"^out: ndarray, must be a mapping", {"out": np.zeros(3)}),
     (ValueError, r"^out_dtype: 5", {"out_dtype": 5}),
+    (ValueError, r"^out_dtype: \[1\], must be 0", {"out_dtype": [1]}),
+    (ValueError, r"^out_dtype: 1.0, must be 0", {"out_dtype": 1.0}),
+    (TypeError, r"^window: 3, must be a sequence", {"window": 3}),
+    (TypeError, r"^window: 'ab', must be a sequence", {"window": "ab"}),
+    (TypeError, r"^window: 1.5, must be an integer", {"window": (1.5, 0)}),
+    (ValueError, rf"^window: {2**70}, must be a 64-bit", {"window": (2**70, 0)}),
+    (ValueError, rf"^prefix: {2**70}, must be a 64-bit", {"prefix": [2**70, 3]}),
+    (TypeError, r"^prefix: 3, must be a sequence", {"prefix": 3}),
+    (ValueError, rf"^actual_seq_qlen: {2**70}", {"actual_seq_qlen": [2**70]}),
+    (ValueError, rf"^pre_tokens: {2**63}, must be a 64-bit", {"pre_tokens": 2**63}),
+    (ValueError, rf"^sparse_mode: {2**40}, must be a 32-bit", {"sparse_mode": 2**40}),
+    (ValueError, rf"^threads: {2**40}, must be a 32-bit", {"threads": 2**40}),
+    (TypeError, r"^threads: 1.5, must be an integer", {"threads": 1.5}),
+    (TypeError, r"^isa: None, must be a string", {"isa": None}),
+    (TypeError, r"^seed: 1.0, must be an integer", {"seed": 1.0}),
+    (
+        TypeError,
+        r"^query: a MaskedArray",
+        {"query": np.ma.masked_array(random((B, N1, S1, D)), random((B, N1, S1, D)) > 0)},
+    ),
+    (TypeError, r"^pse: a MaskedArray", {"pse": np.ma.masked_array(random((S1, S2)), random((S1, S2)) > 0)}),
     (TypeError, "unexpected keyword", {"atten_msk": None}),
 ]
 
@@ -261,12 +284,80 @@ def test_refusals(kind, text, change):
         fascore.flash_attention_score(**{"query": query, "key": key, "value": value, **change})
 
 
+def test_equal_numbers_of_other_types_are_refused_after_the_right_ones():
+    query, key, value, _ = problem()
+    given = {"keep_prob": 0.5, "seed": 1, "window": (1, 2), "inner_precise": 1}
+    fascore.flash_attention_score(query, key, value, **given)
+    for name, change in (("seed", 1.0), ("window", (1.0, 2)), ("inner_precise", 1.0)):
+        with pytest.raises(TypeError, match=f"^{name}: 1.0, must be an integer"):
+            fascore.flash_attention_score(query, key, value, **{**given, name: change})
+
+
+@pytest.mark.parametrize("head_num", [2**40, 3, 300])
+@pytest.mark.parametrize("layout", ["BSH", "SBH"])
+def test_head_counts_that_do_not_fit_are_refused_before_anything_is_allocated(layout, head_num):
+    flat = np.zeros((2, 3, 8), np.float32)
+    with pytest.raises(ValueError, match=f"^query: last axis is 8, must be a multiple of head_num {head_num} "):
+        fascore.flash_attention_score(flat, flat, flat, layout=layout, head_num=head_num)
+    with pytest.raises(ValueError, match="^query: "):
+        fascore.flash_attention_score(*[flat[..., :0]] * 3, layout=layout, head_num=2**40)
+
+
+def test_masked_arrays_without_a_masked_element_are_arrays():
+    query, key, value, _ = problem()
+    plain = fascore.flash_attention_score(query, key, value)
+    wrapped = fascore.flash_attention_score(np.ma.masked_array(query), key, value)
+    assert np.array_equal(wrapped.attention_out, plain.attention_out)
+
+
+def test_the_reference_and_the_plan_refuse_unknown_keywords():
+    query, key, value, dy = problem()
+    golden = fascore.golden
+    for call in (
+        lambda: golden.flash_attention_score(query, key, value, rul="causal_top_left"),
+        lambda: golden.flash_attention_score(query, key, value, want=["dq"]),
+        lambda: golden.flash_attention_score(query, key, value, threads=2),
+        lambda: golden.flash_attention_score_grad(query, key, value, dy, rul="causal_top_left"),
+        lambda: fascore.plan("forward", query, key, value, rul="causal_top_left"),
+        lambda: fascore.plan("forward", query, key, value, dlse=dy),
+        lambda: fascore.plan("backward", query, key, value, dy, dy, dy, dy, rul="causal_top_left"),
+    ):
+        with pytest.raises(TypeError, match=r"unexpected keyword argument '(rul|want|threads|dlse)'"):
+            call()
+
+
+def test_plan_names_what_is_missing():
+    query, key, value, _ = problem()
+    with pytest.raises(TypeError, match="missing a required argument: 'value'"):
+        fascore.plan("forward", query, key)
+    assert fascore.plan("forward", query, key=key, value=value) == fascore.plan("forward", query, key, value)
+    for text, given in (("threads: 1.5", {"threads": 1.5}), ("isa: None", {"isa": None})):
+        with pytest.raises(TypeError, match=f"^{text}"):
+            fascore.plan("forward", query, key, value, **given)
+
+
+def test_dropout_keep_refusals():
+    for kind, text, given in (
+        (ValueError, r"^shape: \(\), must be", ((), 1)),
+        (ValueError, r"^shape: \(-2, 3\), must be", ((-2, 3), 1)),
+        (TypeError, r"^shape: 3, must be", (3, 1)),
+        (TypeError, r"^seed: 1.5, must be", ((2, 3), 1.5)),
+        (TypeError, r"^offset: None, must be", ((2, 3), 1, None)),
+        (TypeError, r"^keep_prob: 'x', must be", ((2, 3), 1, 0, "x")),
+    ):
+        with pytest.raises(kind, match=text):
+            fascore.dropout_keep(*given)
+
+
 def test_gradient_refusals():
     query, key, value, dy = problem()
     saved = fascore.flash_attention_score(query, key, value)
     arrays = (query, key, value, dy, saved.softmax_max, saved.softmax_sum, saved.attention_out)
     with pytest.raises(ValueError, match="want: 'dsink' without sink"):
         fascore.flash_attention_score_grad(*arrays, want=["dsink"])
+    for want in ("dq", 3):
+        with pytest.raises(TypeError, match=f"^want: {want!r}, must be a sequence of names"):
+            fascore.flash_attention_score_grad(*arrays, want=want)
     with pytest.raises(ValueError, match="want: 'dx'"):
         fascore.flash_attention_score_grad(*arrays, want=["dx"])
     with pytest.raises(ValueError, match="^dy: "):
@@ -290,6 +381,11 @@ def test_wrapper_of_pypto():
     ):
         with pytest.raises(ValueError, match=text):
             fascore.flash_attention_score_grad_wrapper(*change, 0.125, **extra)
+    names = ("query", "key", "value", "dy", "softmax_max", "softmax_sum", "attention_out")
+    for at, name in enumerate(names):
+        for kind, other, text in ((ValueError, None, "absent"), (TypeError, [1.0], "list")):
+            with pytest.raises(kind, match=f"^{name}: {text}, must be"):
+                fascore.flash_attention_score_grad_wrapper(*arrays[:at], other, *arrays[at + 1 :], 0.125)
 
 
 def test_threads_and_python_threads_give_the_same_bits():

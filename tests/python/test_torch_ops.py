@@ -395,6 +395,44 @@ def test_options_are_checked():
             attention(*changed, **given)
 
 
+def test_types_are_checked():
+    inputs = [torch.randn(1, 2, 5, 4) for _ in range(3)]
+    attention(*inputs, sparse_mode=0, window=(1, 2))
+    for text, given in (
+        ("window: 3, must be a sequence", {"window": 3}),
+        ("window: 1.0, must be an integer", {"window": (1.0, 2)}),
+        ("sparse_mode: 0.0, must be an integer", {"sparse_mode": 0.0}),
+        ("seed: 1.0, must be an integer", {"keep_prob": 0.5, "seed": 1.0}),
+        ("offset: 1.5, must be an integer", {"keep_prob": 0.5, "seed": 1, "offset": 1.5}),
+        ("layout: 3, must be a string", {"layout": 3}),
+        ("actual_seq_qlen: 5, must be a sequence", {"actual_seq_qlen": 5}),
+        ("prefix: 1.5, must be an integer", {"prefix": [1.5]}),
+    ):
+        with pytest.raises(TypeError, match=f"^{text}"):
+            attention(*inputs, **given)
+    for text, given in (
+        (f"window: {2**70}, must be a 64-bit", {"window": (2**70, 0)}),
+        (f"prefix: {2**70}, must be a 64-bit", {"prefix": [2**70]}),
+        ("layout: 'BDSN', must be one of", {"layout": "BDSN"}),
+    ):
+        with pytest.raises(ValueError, match=f"^{text}"):
+            attention(*inputs, **given)
+    flat = torch.zeros(1, 5, 8)
+    with pytest.raises(ValueError, match=f"^head_num: {2**40}, must be 1 to 256"):
+        attention(flat, flat, flat, layout="BSH", head_num=2**40)
+
+
+def test_what_is_not_a_tensor_is_named():
+    query, key, value = (torch.randn(1, 2, 5, 4) for _ in range(3))
+    for function in (attention, scaled_dot_product_attention):
+        with pytest.raises(TypeError, match="^query: NoneType, must be a torch.Tensor"):
+            function(None, key, value)
+        with pytest.raises(TypeError, match="^value: ndarray, must be a torch.Tensor"):
+            function(query, key, value.numpy())
+    with pytest.raises(TypeError, match="^attn_mask: ndarray, must be a torch.Tensor"):
+        scaled_dot_product_attention(query, key, value, torch.zeros(5, 5).numpy())
+
+
 def test_default_scale():
     inputs = [torch.randn(1, 2, 5, 4) for _ in range(3)]
     assert torch.equal(attention(*inputs), attention(*inputs, scale=1 / math.sqrt(4)))

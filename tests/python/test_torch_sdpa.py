@@ -2,6 +2,8 @@
 """fascore.torch.scaled_dot_product_attention against PyTorch's math attention in float64, and enable()."""
 
 import itertools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -238,11 +240,57 @@ def test_scale():
         compare(inputs, scale=scale)
 
 
-def test_causal_bias_objects():
-    inputs = tensors()
-    for made, rule in ((causal_upper_left, "causal_top_left"), (causal_lower_right, "causal_bottom_right")):
-        ours = scaled_dot_product_attention(*inputs, made(L, S))
-        assert torch.equal(ours, fascore.torch.attention(*inputs, rule=rule))
+BIASES = [causal_upper_left(L, S), causal_lower_right(L, S), causal_lower_right(4, 4), causal_lower_right(1, S)]
+
+
+@pytest.mark.parametrize("bias", BIASES, ids=lambda b: f"{b.variant.name} {b.seq_len_q} {b.seq_len_kv}")
+def test_causal_bias_objects(bias):
+    ours = scaled_dot_product_attention(*tensors(), bias)
+    close(ours, fascore.torch.original(*tensors(torch.float64), bias), UNIT["f32"], 9 * (L + S))
+
+
+def test_causal_bias_of_other_scores_is_refused():
+    query, key, value = tensors()
+    for function in (scaled_dot_product_attention, fascore.torch.original):
+        with pytest.raises(RuntimeError):
+            function(query, key, value, causal_lower_right(L, S - 1))
+    with pytest.raises(ValueError, match=rf"^attn_mask: shape \({L}, {S - 1}\), must broadcast"):
+        scaled_dot_product_attention(query, key, value, causal_lower_right(L, S - 1))
+    with pytest.raises(ValueError, match="^is_causal"):
+        scaled_dot_product_attention(query, key, value, causal_lower_right(L, S), is_causal=True)
+
+
+@pytest.mark.parametrize("size", [16, 800])
+@pytest.mark.parametrize("make", [causal_upper_left, causal_lower_right], ids=lambda make: make.__name__)
+def test_causal_bias_under_enable(make, size):
+    # 800 stays with PyTorch, where the bias is recognised by the name that enable() gives away.
+    query, key = torch.randn(1, 2, 3, size), torch.randn(1, 2, 5, size)
+    early = functional.scaled_dot_product_attention
+    method = type(make(3, 5)).__dict__["__torch_function__"]
+    expected = early(query, key, key, make(3, 5))
+    with fascore.torch.enable():
+        for function in (functional.scaled_dot_product_attention, early, fascore.torch.original):
+            close(function(query, key, key, make(3, 5)), expected, UNIT["f32"], 9 * (3 + 5))
+    assert type(make(3, 5)).__dict__["__torch_function__"] is method
+    assert torch.equal(functional.scaled_dot_product_attention(query, key, key, make(3, 5)), expected)
+
+
+LATE_BIAS = """
+import sys, torch
+from torch.nn.functional import scaled_dot_product_attention as early
+import fascore.torch
+assert "torch.nn.attention.bias" not in sys.modules and "torch._dynamo" not in sys.modules
+fascore.torch.enable()
+from torch.nn.attention.bias import causal_lower_right
+query, key = torch.randn(1, 2, 3, 8), torch.randn(1, 2, 5, 8)
+enabled = early(query, key, key, causal_lower_right(3, 5))
+fascore.torch.disable()
+print((enabled - early(query, key, key, causal_lower_right(3, 5))).abs().max().item() < 1e-5)
+"""
+
+
+def test_causal_bias_imported_after_enable():
+    assert subprocess.run([sys.executable, "-c", LATE_BIAS], check=True, stdout=subprocess.PIPE).stdout == b"True\n"
 
 
 def test_refusals():
@@ -356,6 +404,67 @@ def test_enable_and_back():
     assert functional.scaled_dot_product_attention is original
     fascore.torch.disable()
     assert functional.scaled_dot_product_attention is original
+
+
+def many_heads(heads, kv_heads, batch=1):
+    return [torch.randn(batch, count, 3, 8) for count in (heads, kv_heads, kv_heads)]
+
+
+STAY = {
+    "mask and is_causal": (many_heads(2, 2), {"attn_mask": torch.rand(3, 3) < 2, "is_causal": True}),
+    "heads in groups": (many_heads(512, 256), {"enable_gqa": True}),
+    "heads of one key": (many_heads(300, 1), {}),
+    "heads and batches": (many_heads(257, 257, 257), {}),
+    "no columns": ([torch.randn(1, 2, 3, 0), torch.randn(1, 2, 5, 0), torch.randn(1, 2, 5, 4)], {}),
+    "no value columns": ([torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4), torch.randn(1, 2, 5, 0)], {}),
+    "wide": ([torch.randn(1, 1, 3, 800)] * 3, {}),
+    "long": ([torch.randn(1, 1, 1, 1), torch.randn(1, 1, (1 << 20) + 1, 1), torch.randn(1, 1, (1 << 20) + 1, 1)], {}),
+    "scale": (many_heads(2, 2), {"scale": float("inf")}),
+}
+
+
+@pytest.mark.parametrize("name", STAY)
+def test_enable_leaves_to_pytorch_what_fascore_refuses(name):
+    inputs, given = STAY[name]
+    expected = functional.scaled_dot_product_attention(*inputs, **given)
+    assert not fascore.torch.serves(*inputs, **given)
+    with fascore.torch.enable():
+        assert torch.equal(functional.scaled_dot_product_attention(*inputs, **given), expected) or name == "scale"
+    if name != "no value columns":
+        with pytest.raises(ValueError):
+            scaled_dot_product_attention(*inputs, **given)
+
+
+@pytest.mark.parametrize("inputs", [many_heads(300, 300), [t[0] for t in many_heads(300, 300, 1)]], ids=["4", "3"])
+def test_enable_serves_many_heads_without_groups(inputs):
+    assert fascore.torch.serves(*inputs)
+    ours = scaled_dot_product_attention(*inputs)
+    close(ours, math_attention(*(t.double() for t in inputs)), UNIT["f32"], 9 * 6)
+
+
+def test_enable_leaves_forward_mode_to_pytorch():
+    inputs = [t.detach() for t in tensors()]
+    with sdpa_kernel(SDPBackend.MATH), torch.autograd.forward_ad.dual_level(), fascore.torch.enable():
+        dual = torch.autograd.forward_ad.make_dual(inputs[0], torch.ones_like(inputs[0]))
+        out = functional.scaled_dot_product_attention(dual, *inputs[1:])
+        assert torch.autograd.forward_ad.unpack_dual(out).tangent is not None
+
+
+def test_enable_takes_keywords_as_pytorch_does():
+    inputs = many_heads(2, 2)
+    for function in (fascore.torch.original, functional.scaled_dot_product_attention):
+        with fascore.torch.enable(), pytest.raises(TypeError):
+            function(*inputs, None, 0.0, False, 0.5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_scripts_can_be_made_while_enabled():
+    def model(x: torch.Tensor):
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+    x = torch.randn(1, 2, 3, 8)
+    with fascore.torch.enable():
+        assert torch.equal(torch.jit.script(model)(x), fascore.torch.original(x, x, x))
 
 
 def test_enable_leaves_what_it_cannot_serve():

@@ -503,6 +503,69 @@ def test_flash_attn_refusals():
             make()
 
 
+def ends_of(*numbers):
+    return torch.tensor(numbers, dtype=torch.int32)
+
+
+BAD_ENDS = {
+    "decreasing": (ends_of(0, 5, 3), ends_of(0, 6, 12), "actual_seq_qlen: entry 1 is 3"),
+    "not from 0": (ends_of(1, 3, 8), ends_of(0, 6, 12), "actual_seq_qlen: starts with"),
+    "keys not from 0": (ends_of(0, 3, 8), ends_of(2, 6, 12), "actual_seq_kvlen: starts with"),
+    "beyond": (ends_of(0, 3, 8), ends_of(0, 6, 100), "actual_seq_kvlen: ends at 100"),
+    "keys decreasing": (ends_of(0, 3, 8), ends_of(0, 12, 6), "actual_seq_kvlen: entry 1 is 6"),
+    "negative": (ends_of(0, -3, 8), ends_of(0, 6, 12), "actual_seq_qlen: entry 0 is -3"),
+}
+
+
+@pytest.mark.parametrize("slopes", [None, torch.rand(4)], ids=["plain", "alibi"])
+@pytest.mark.parametrize("name", BAD_ENDS)
+def test_flash_attn_varlen_checks_ends(name, slopes):
+    ends_q, ends_k, text = BAD_ENDS[name]
+    q, k = torch.randn(8, 4, D), torch.randn(12, 4, D)
+    with pytest.raises(ValueError, match=f"^{text}"):
+        fascore.flash_attn.flash_attn_varlen_func(q, k, k, ends_q, ends_k, 8, 12, alibi_slopes=slopes)
+    with pytest.raises(ValueError, match=f"^{text}"):
+        flash_attn_interface._flash_attn_varlen_forward(
+            q, k, k, ends_q, ends_k, 8, 12, 0.0, 0.5, False, alibi_slopes=slopes
+        )
+
+
+@pytest.mark.parametrize("slopes", [None, torch.rand(4)], ids=["plain", "alibi"])
+def test_flash_attn_varlen_of_sequences_that_are_not_there(slopes):
+    # As the operator has it: an end of 0 behind others is a sequence without tokens.
+    q, k = torch.randn(8, 4, D), torch.randn(12, 4, D)
+    given = {"alibi_slopes": slopes, "return_attn_probs": True}
+    absent = fascore.flash_attn.flash_attn_varlen_func(q, k, k, ends_of(0, 3, 0), ends_of(0, 6, 12), 8, 12, **given)
+    empty = fascore.flash_attn.flash_attn_varlen_func(q, k, k, ends_of(0, 3, 3), ends_of(0, 6, 12), 8, 12, **given)
+    assert absent[0].shape == q.shape
+    assert all(torch.equal(a, b) for a, b in zip(absent, empty, strict=True))
+
+
+def test_flash_attn_names_what_is_no_tensor_and_no_window():
+    q, k, v = (t.detach() for t in flash_inputs())
+    flash = fascore.flash_attn
+    for text, call in (
+        ("cu_seqlens_q: list", lambda: flash.flash_attn_varlen_func(q[0], k[0], v[0], [0, S1], [0, S2], S1, S2)),
+        ("k: NoneType", lambda: flash.flash_attn_func(q, None, v)),
+        ("qkv: list", lambda: flash.flash_attn_qkvpacked_func([q])),
+        ("alibi_slopes: list", lambda: flash.flash_attn_func(q, k, v, alibi_slopes=[0.5])),
+        ("window_size: 3, must be a sequence", lambda: flash.flash_attn_func(q, k, v, window_size=3)),
+        ("k_cache: NoneType", lambda: flash.flash_attn_with_kvcache(q, None, v)),
+        ("query: NoneType", lambda: fascore.torch_npu.npu_fusion_attention(None, k, v, N1, "BSND")),
+        ("actual_seq_qlen: 3", lambda: fascore.torch_npu.npu_fusion_attention(
+            q[0], k[0], v[0], N1, "TND", actual_seq_qlen=3, actual_seq_kvlen=[S2])),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=f"^{text}"):
+            call()
+
+
+def test_flash_attn_without_columns():
+    q, k, v = torch.randn(1, 3, 2, 0), torch.randn(1, 5, 2, 0), torch.randn(1, 5, 2, 4)
+    with pytest.raises(ValueError, match="^query: head_dim"):
+        fascore.flash_attn.flash_attn_func(q, k, v)
+    assert fascore.flash_attn.flash_attn_func(q, k, k).shape == q.shape
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_flash_attn_sixteen_bit(dtype):
     q, k, v = (t.detach().to(dtype).requires_grad_() for t in flash_inputs())
@@ -584,6 +647,66 @@ def test_flash_attn_with_kvcache():
                     t[position, :, at[0]], t[position, :, at[1]] = a * c - b * s, a * s + b * c
             turned.append(t[None])
         close(out, flash_formula(turned[0], turned[1], v[:1], causal=True)[0], UNIT["f32"], 9 * 20)
+
+
+def kv_cache():
+    return torch.randn(2, 2, N1, D), torch.randn(3, 16, N2, D), torch.randn(2, 2, N2, D)
+
+
+CACHE_REFUSALS = {
+    "cache_seqlens: -3, must be 0 to 16": {"cache_seqlens": -3},
+    "cache_seqlens: 40, must be 0 to 16": {"cache_seqlens": 40},
+    "cache_seqlens: 17, must be 0 to 16": {"cache_seqlens": ends_of(3, 17)},
+    r"cache_seqlens: torch.int32 of shape \(3,\), must be int32 of \(2,\)": {"cache_seqlens": ends_of(3, 4, 5)},
+    r"cache_seqlens: torch.int32 of shape \(1,\)": {"cache_seqlens": ends_of(3)},
+    "cache_seqlens: torch.float32": {"cache_seqlens": torch.ones(2)},
+    "cache_batch_idx: 3, must be 0 to 2": {"cache_batch_idx": ends_of(0, 3)},
+    "cache_batch_idx: -1": {"cache_batch_idx": ends_of(0, -1)},
+    r"cache_batch_idx: torch.int32 of shape \(1,\)": {"cache_batch_idx": ends_of(0)},
+    "cache_leftpad: -2, must be 0 to 16": {"cache_leftpad": ends_of(0, -2)},
+    r"block_table: torch.int32 of shape \(1, 1\)": {"block_table": ends_of(0).view(1, 1)},
+    "block_table: blocks": {"block_table": ends_of(0, 3).view(2, 1)},
+    "cache_batch_idx: given with block_table": {
+        "block_table": ends_of(0, 1).view(2, 1), "cache_batch_idx": ends_of(0, 1),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", CACHE_REFUSALS)
+def test_flash_attn_with_kvcache_refusals(text):
+    q, cache, _ = kv_cache()
+    with pytest.raises(ValueError, match=f"^{text}"):
+        fascore.flash_attn.flash_attn_with_kvcache(q, cache, cache, **CACHE_REFUSALS[text])
+
+
+def test_flash_attn_with_kvcache_refuses_more_than_there_is_room_for():
+    q, cache, new = kv_cache()
+    before = cache.clone()
+    call = fascore.flash_attn.flash_attn_with_kvcache
+    for text, arguments, given in (
+        ("cache_seqlens: 15, must be 0 to 14", (new, new), {"cache_seqlens": 15}),
+        ("cache_seqlens: absent, must be given with k and v", (new, new), {}),
+        ("v: batch 1, must be q's 2", (new, new[:1]), {"cache_seqlens": 3}),
+        ("k: 3 axes", (new[0], new), {"cache_seqlens": 3}),
+    ):
+        with pytest.raises(ValueError, match=f"^{text}"):
+            call(q, cache, cache.clone(), *arguments, **given)
+    with pytest.raises(ValueError, match="^k_cache: batch 1, must be at least q's 2"):
+        call(q, cache[:1], cache[:1])
+    with pytest.raises(ValueError, match="^v_cache: shape"):
+        call(q, cache, cache[:, :8])
+    with pytest.raises(TypeError, match="^cache_seqlens: 1.5, must be an integer"):
+        call(q, cache, cache, cache_seqlens=1.5)
+    assert torch.equal(cache, before)
+
+
+def test_flash_attn_with_kvcache_on_pages():
+    q, pages, _ = kv_cache()
+    table = ends_of(2, 0, 1, 2).view(2, 2)
+    held = torch.tensor([20, 16])
+    paged = fascore.flash_attn.flash_attn_with_kvcache(q, pages, pages, cache_seqlens=held, block_table=table)
+    whole = torch.stack([pages[[2, 0]].flatten(0, 1), pages[[1, 2]].flatten(0, 1)])
+    assert torch.equal(paged, fascore.flash_attn.flash_attn_with_kvcache(q, whole, whole, cache_seqlens=held))
 
 
 def test_bert_padding():

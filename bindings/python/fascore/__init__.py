@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _core, golden
-from ._arrays import empty as _empty
+from . import _arrays, _core, golden
 from ._operator import BackwardResult, ForwardResult, flash_attention_score, flash_attention_score_grad, plan
 from .errors import InvalidArgument
 from .pypto import flash_attention_score_grad_wrapper
@@ -54,12 +53,16 @@ def info() -> dict[str, Any]:
 
 def measure_peak(isa: str = "") -> dict[str, float]:
     """Peak of one core right now in GFLOP/s, by multiply-add kind (0 where there is none); takes about 0.3 s."""
-    return _core.measure_peak(isa)
+    return _core.measure_peak(_arrays.text(isa, "isa"))
 
 
 def dropout_keep(shape: tuple[int, ...], seed: int, offset: int = 0, keep_prob: float = 1.0) -> np.ndarray:
     """The keep mask the operator draws from seed and offset for weights of `shape` (..., S1, S2), as bool."""
-    keep = _empty(None, shape, "bool")
+    extents = _arrays.integers(shape, "shape")
+    if not extents or min(extents) < 0:
+        raise InvalidArgument(f"shape: {shape!r}, must be (..., S1, S2) with no extent below 0")
+    state = (_arrays.unsigned(seed, "seed"), _arrays.unsigned(offset, "offset"))
+    keep = _arrays.empty(None, extents, "bool")
     if keep.size:
-        _core.dropout_keep(seed % (1 << 64), offset % (1 << 64), keep_prob, 0, keep.reshape(-1, shape[-1]))
+        _core.dropout_keep(*state, _arrays.real(keep_prob, "keep_prob"), 0, keep.reshape(-1, extents[-1]))
     return keep

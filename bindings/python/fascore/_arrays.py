@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,13 +78,24 @@ def _numpy_dtype(name: str) -> np.dtype:
 
 def as_array(array: Any, name: str) -> Any:
     """`array` itself when it is one; an array of another library by DLPack, without a copy."""
-    if array is None or isinstance(array, np.ndarray) or is_torch(array):
+    if array is None or type(array) is np.ndarray or is_torch(array):
+        return array
+    if isinstance(array, np.ndarray):
+        if np.ma.is_masked(array):
+            raise TypeError(f"{name}: a MaskedArray with masked elements, must have none (atten_mask hides pairs)")
         return array
     if hasattr(array, "__dlpack__"):
         return np.from_dlpack(array)
     raise TypeError(
         f"{name}: {type(array).__name__}, must be a numpy.ndarray, a torch.Tensor or an array with DLPack support"
     )
+
+
+def required(array: Any, name: str) -> Any:
+    """as_array of what may not be left out."""
+    if array is None:
+        raise InvalidArgument(f"{name}: absent, must be given")
+    return as_array(array, name)
 
 
 def empty(like: Any, shape: Sequence[int], dtype: str) -> Any:
@@ -100,11 +111,21 @@ def same_kind(like: Any, array: np.ndarray) -> Any:
     return sys.modules["torch"].from_numpy(array) if is_torch(like) else array
 
 
-def integer(value: Any, name: str) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name}: {value!r}, must be an integer") from None
+def integer(value: Any, name: str, bits: int = 64) -> int:
+    """A signed integer of so many bits; 0 = any."""
+    if type(value) is not int:
+        try:
+            value = operator.index(value)
+        except TypeError:
+            raise TypeError(f"{name}: {value!r}, must be an integer") from None
+    if bits and not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        raise InvalidArgument(f"{name}: {value}, must be a {bits}-bit integer")
+    return value
+
+
+def unsigned(value: Any, name: str) -> int:
+    """An integer as its 64 bits read without a sign: seeds and offsets."""
+    return integer(value, name, 0) % (1 << 64)
 
 
 def real(value: Any, name: str) -> float:
@@ -114,13 +135,27 @@ def real(value: Any, name: str) -> float:
         raise TypeError(f"{name}: {value!r}, must be a number") from None
 
 
+def text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: {value!r}, must be a string")
+    return value
+
+
 def integers(values: Any, name: str) -> list[int]:
     """A sequence, array or tensor of integers (or None) as a list."""
     if values is None:
         return []
+    given = values
     if hasattr(values, "tolist"):
         values = values.tolist()
-    try:
-        return [operator.index(value) for value in values]
-    except TypeError:
-        raise TypeError(f"{name}: {values!r}, must be a sequence of integers") from None
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"{name}: {given!r}, must be a sequence of integers")
+    return [integer(value, name) for value in values]
+
+
+def bounds(window: Any, name: str) -> tuple[int, int]:
+    """A window (left, right)."""
+    pair = integers(window, name)
+    if len(pair) != 2:
+        raise InvalidArgument(f"{name}: {window!r}, must be (left, right)")
+    return pair[0], pair[1]

@@ -7,15 +7,31 @@ arguments into a Params object, sizes the outputs and hands everything to fascor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import inspect
+import numbers
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from . import _core
-from ._arrays import EIGHT_BIT, as_array, dtype_name, empty, integer, integers, real
+from ._arrays import (
+    EIGHT_BIT,
+    as_array,
+    bounds,
+    dtype_name,
+    empty,
+    integer,
+    integers,
+    real,
+    required,
+    text,
+    unsigned,
+)
 from .errors import InvalidArgument
 
 UNLIMITED_TOKENS = 2147483647
 STATISTICS_COPIES = 8
+MOST_HEADS = 256
 
 
 class ForwardResult(NamedTuple):
@@ -72,66 +88,66 @@ _PARAMETERS: dict[str, Any] = {
     "softcap": 0.0,
     "inner_precise": 0,
 }
-_INTEGERS = (
-    "head_num", "sparse_mode", "pre_tokens", "next_tokens", "pse_type", "q_start_idx", "kv_start_idx", "inner_precise",
-)  # fmt: skip
+_BITS = {
+    "head_num": 64, "sparse_mode": 32, "pre_tokens": 64, "next_tokens": 64, "left": 64, "right": 64, "pse_type": 32,
+    "q_start_idx": 64, "kv_start_idx": 64, "inner_precise": 32,
+}  # fmt: skip
 _UNSIGNED = ("seed", "offset")
 _REALS = ("scale", "keep_prob", "softcap")
 _LISTS = ("prefix", "actual_seq_qlen", "actual_seq_kvlen")
-_INT64 = 1 << 63
+_TEXTS = ("layout", "rule", "softmax_layout")
 _MOST_REMEMBERED = 1024
 
 _remembered: dict[tuple[Any, ...], _core.Params] = {}
 
 
-def make_params(given: Mapping[str, Any]) -> _core.Params:
-    """A Params object from parameters by name; those of the last calls are remembered, for short calls."""
-    key = (*given, *given.values())
+def remembered(given: Mapping[str, Any], make: Callable[[Mapping[str, Any]], _core.Params]) -> _core.Params:
+    """make(given); the Params of the last calls are remembered, for short calls.
+
+    Types belong to the key, for 1.0 equals 1 and is refused where 1 is not; what holds other values is made each time.
+    """
+    values = given.values()
+    kinds = tuple(map(type, values))
+    key = (*given, *values, kinds)
     try:
         known = _remembered.get(key)
     except TypeError:  # a list or an array among them
-        return _new_params(given)
+        return make(given)
     if known is None:
-        known = _new_params(given)
+        known = make(given)
         if len(_remembered) >= _MOST_REMEMBERED:
             _remembered.clear()
-        _remembered[key] = known
+        if tuple not in kinds:
+            _remembered[key] = known
     return known
 
 
-def _new_params(given: Mapping[str, Any]) -> _core.Params:
-    """Checks for type and range of the C++ fields."""
+def new_params(given: Mapping[str, Any]) -> _core.Params:
+    """A Params object from parameters by name, with checks for type and range of the C++ fields.
+
+    A window may also come as the fields it becomes, left and right.
+    """
     fields: dict[str, Any] = {}
     for name, value in given.items():
-        if name not in _PARAMETERS:
-            raise TypeError(f"{name}: unknown parameter, must be one of {', '.join(_PARAMETERS)}")
-        if value is _PARAMETERS[name]:
+        if name in _PARAMETERS and value is _PARAMETERS[name]:
             continue  # the default, as the C++ side has it
         if name in _LISTS:
             value = integers(value, name)
         elif name in _REALS:
             value = real(value, name)
         elif name in _UNSIGNED:
-            value = integer(value, name) % (1 << 64)
-        elif name in _INTEGERS:
-            value = integer(value, name)
-            if not -_INT64 <= value < _INT64:
-                raise InvalidArgument(f"{name}: {value}, must be a 64-bit integer")
+            value = unsigned(value, name)
+        elif name in _BITS:
+            value = integer(value, name, _BITS[name])
         elif name == "window":
-            left, right = integers(value, name) if len(value) == 2 else (None, None)
-            if left is None:
-                raise InvalidArgument(f"window: {value!r}, must be (left, right)")
-            fields["left"], fields["right"] = left, right
+            fields["left"], fields["right"] = bounds(value, name)
             name, value = "rule", "window"
             if given.get("rule", "none") not in ("none", "window"):
                 raise InvalidArgument(f"window: given with rule '{given['rule']}', must stand alone")
-        elif name in ("layout", "rule", "softmax_layout"):
-            if not isinstance(value, str):
-                raise TypeError(f"{name}: {value!r}, must be a string")
+        elif name in _TEXTS:
+            value = text(value, name)
         else:
             value = bool(value)
-        if name in ("sparse_mode", "pse_type", "inner_precise") and not -(1 << 31) <= value < 1 << 31:
-            raise InvalidArgument(f"{name}: {value}, must be a 32-bit integer")
         fields[name] = value
     return _core.Params(**fields)
 
@@ -154,18 +170,38 @@ def output_shapes(layout: str, head_num: int, query: Any, key: Any, value: Any) 
         return Shapes((*q[:3], v[3]), (q[0], q[2], q[1]))
     if layout == "TND":
         return Shapes((*q[:2], v[2]), q[:2])
+    if not 0 < head_num <= MOST_HEADS:
+        return Shapes(q, q[:-1])
     batch, rows = (q[0], q[1]) if layout == "BSH" else (q[1], q[0])
-    head_size = q[2] // head_num if head_num > 0 else 0
+    head_size = q[2] // head_num
     kv_heads = k[2] // head_size if head_size > 0 else 0
     value_size = v[2] // kv_heads if kv_heads > 0 else head_size
-    return Shapes((*q[:2], head_num * value_size), (batch, max(head_num, 0), rows))
+    return Shapes((*q[:2], head_num * value_size), (batch, head_num, rows))
 
 
 def _checked(out: Mapping[str, Any] | None, names: Sequence[str]) -> Mapping[str, Any]:
-    for name in out or ():
+    if out is None:
+        return {}
+    if not isinstance(out, Mapping):
+        raise TypeError(f"out: {type(out).__name__}, must be a mapping of {', '.join(names)} to arrays")
+    for name in out:
         if name not in names:
             raise TypeError(f"out: '{name}', must be one of {', '.join(names)}")
-    return out or {}
+    return out
+
+
+def _wanted(want: Sequence[str] | None, named: Mapping[str, Any]) -> Sequence[str]:
+    if want is None:
+        return [name for name, of in _GRADIENT_OF.items() if named[of] is not None]
+    if isinstance(want, str) or not isinstance(want, Iterable):
+        raise TypeError(f"want: {want!r}, must be a sequence of names among {', '.join(_GRADIENT_OF)}")
+    want = list(want)
+    for name in want:
+        if not isinstance(name, str) or name not in _GRADIENT_OF:
+            raise InvalidArgument(f"want: {name!r}, must be among {', '.join(_GRADIENT_OF)}")
+        if named[_GRADIENT_OF[name]] is None:
+            raise InvalidArgument(f"want: '{name}' without {_GRADIENT_OF[name]}, which must be given")
+    return want
 
 
 def _dtype_of(array: Any, name: str) -> str:
@@ -182,7 +218,7 @@ def _statistics_dtype(name: str) -> str:
 def _out_dtype(given: Any, query_dtype: str) -> str:
     if given is None:
         return "f16" if query_dtype in EIGHT_BIT else query_dtype
-    if given not in _OUT_DTYPES:
+    if not isinstance(given, (numbers.Integral, str)) or given not in _OUT_DTYPES:
         raise InvalidArgument(f"out_dtype: {given!r}, must be 0 (f16), 1 (bf16), 'f16', 'bf16' or 'f32'")
     return _OUT_DTYPES[given]
 
@@ -217,16 +253,17 @@ class _Call(NamedTuple):
 
 
 def _split(given: Mapping[str, Any], names: Sequence[str]) -> tuple[dict[str, Any], list[Any]]:
-    parameters = {name: value for name, value in given.items() if name in _PARAMETERS}
-    arrays = [None if (array := given.get(name)) is None else as_array(array, name) for name in names]
-    if arrays[0] is None or arrays[1] is None or arrays[2] is None:
-        raise InvalidArgument(f"{names[arrays.index(None)]}: absent, must be given")
+    parameters = {
+        name: value for name, default in _PARAMETERS.items() if (value := given.get(name, default)) is not default
+    }
+    arrays = [required(given.get(name), name) for name in names[:3]]
+    arrays += [None if (array := given.get(name)) is None else as_array(array, name) for name in names[3:]]
     return parameters, arrays
 
 
 def prepare_forward(given: Mapping[str, Any], *, reference: bool = False) -> _Call:
     parameters, inputs = _split(given, _SHARED)
-    params = make_params(parameters)
+    params = remembered(parameters, new_params)
     query, key, value = inputs[:3]
     query_dtype = _dtype_of(query, "query")
     shapes = output_shapes(parameters.get("layout", "BNSD"), parameters.get("head_num", 0), query, key, value)
@@ -247,18 +284,11 @@ def prepare_forward(given: Mapping[str, Any], *, reference: bool = False) -> _Ca
 
 def prepare_backward(given: Mapping[str, Any], *, reference: bool = False) -> _Call:
     parameters, inputs = _split(given, _SHARED + _BACKWARD)
-    params = make_params(parameters)
+    params = remembered(parameters, new_params)
     named = dict(zip(_SHARED + _BACKWARD, inputs, strict=True))
     query_dtype = _dtype_of(named["query"], "query")
     out = _checked(given.get("out"), BackwardResult._fields)
-    want = given.get("want")
-    if want is None:
-        want = [name for name, of in _GRADIENT_OF.items() if named[of] is not None]
-    for name in want:
-        if name not in _GRADIENT_OF:
-            raise InvalidArgument(f"want: {name!r}, must be among {', '.join(_GRADIENT_OF)}")
-        if named[_GRADIENT_OF[name]] is None:
-            raise InvalidArgument(f"want: '{name}' without {_GRADIENT_OF[name]}, which must be given")
+    want = _wanted(given.get("want"), named)
     outputs = []
     for name, of in _GRADIENT_OF.items():
         array = as_array(out.get(name), name)
@@ -274,10 +304,14 @@ def prepare_backward(given: Mapping[str, Any], *, reference: bool = False) -> _C
     return _Call(params, tuple(inputs), tuple(outputs))
 
 
+def _execution(threads: Any, isa: Any) -> tuple[int, str]:
+    return integer(threads, "threads", 32), text(isa, "isa")
+
+
 def _run(entry: Callable[..., None], call: _Call, given: Mapping[str, Any], what: str) -> None:
     progress, close = _progress(given["progress"], what)
     try:
-        entry(call.params, call.inputs, call.outputs, integer(given["threads"], "threads"), given["isa"], progress)
+        entry(call.params, call.inputs, call.outputs, *_execution(given["threads"], given["isa"]), progress)
     finally:
         close()
 
@@ -469,6 +503,11 @@ def flash_attention_score_grad(
     return BackwardResult(*call.outputs)
 
 
+@functools.cache
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(function)
+
+
 def plan(direction: str, *args: Any, threads: int = 0, isa: str = "", **parameters: Any) -> dict[str, Any]:
     """What a call would do, without doing it: block sizes, tiles skipped, bytes of workspace, operations, the kernel.
 
@@ -476,11 +515,11 @@ def plan(direction: str, *args: Any, threads: int = 0, isa: str = "", **paramete
     attention_out, ...)`` with the parameters of the call.
     """
     kinds = {
-        "forward": (_SHARED[:3], prepare_forward, _core.plan_forward),
-        "backward": (_SHARED[:3] + _BACKWARD[:4], prepare_backward, _core.plan_backward),
+        "forward": (flash_attention_score, prepare_forward, _core.plan_forward),
+        "backward": (flash_attention_score_grad, prepare_backward, _core.plan_backward),
     }
     if direction not in kinds:
         raise InvalidArgument(f"direction: {direction!r}, must be 'forward' or 'backward'")
-    names, prepare, entry = kinds[direction]
-    call = prepare({**dict(zip(names, args, strict=True)), **parameters})
-    return entry(call.params, call.inputs, call.outputs, threads, isa)
+    function, prepare, entry = kinds[direction]
+    call = prepare(signature_of(function).bind(*args, **parameters).arguments)
+    return entry(call.params, call.inputs, call.outputs, *_execution(threads, isa))

@@ -12,9 +12,10 @@ for our own error.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from . import _core
+from . import _core, _operator
 from ._operator import BackwardResult, ForwardResult, prepare_backward, prepare_forward
 from .errors import InvalidArgument
 
@@ -23,10 +24,12 @@ __all__ = ["flash_attention_score", "flash_attention_score_grad"]
 _NOT_HERE = ("threads", "isa", "progress", "out_dtype")
 
 
-def _plain(evaluation: str, parameters: dict[str, Any]) -> bool:
-    for name in _NOT_HERE:
-        if name in parameters:
-            raise TypeError(f"{name}: not a parameter of the reference")
+def _plain(evaluation: str, parameters: dict[str, Any], function: Callable[..., Any]) -> bool:
+    """Whether evaluation is "plain"; `parameters` must be among those of the `function` this is the reference of."""
+    known = _operator.signature_of(function).parameters
+    for name in parameters:
+        if name in _NOT_HERE or name not in known:
+            raise TypeError(f"golden.{function.__name__}() got an unexpected keyword argument '{name}'")
     if evaluation not in ("exact", "plain"):
         raise InvalidArgument(f"evaluation: {evaluation!r}, must be 'exact' or 'plain'")
     return evaluation == "plain"
@@ -36,7 +39,7 @@ def flash_attention_score(
     query: Any, key: Any, value: Any, *, evaluation: str = "exact", **parameters: Any
 ) -> ForwardResult:
     """Forward in float64; parameters as :func:`fascore.flash_attention_score`."""
-    plain = _plain(evaluation, parameters)
+    plain = _plain(evaluation, parameters, _operator.flash_attention_score)
     call = prepare_forward({"query": query, "key": key, "value": value, **parameters}, reference=True)
     _core.reference_forward(call.params, call.inputs, call.outputs, plain)
     return ForwardResult(*call.outputs)
@@ -55,7 +58,7 @@ def flash_attention_score_grad(
     **parameters: Any,
 ) -> BackwardResult:
     """Gradient in float64; parameters as :func:`fascore.flash_attention_score_grad`."""
-    plain = _plain(evaluation, parameters)
+    plain = _plain(evaluation, parameters, _operator.flash_attention_score_grad)
     given = {
         "query": query,
         "key": key,

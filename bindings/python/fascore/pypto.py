@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._arrays import required
 from ._operator import flash_attention_score_grad
 from .errors import InvalidArgument
 
@@ -38,6 +39,11 @@ def flash_attention_score_grad_wrapper(
 
     Source: flash_attention_score_grad_impl of PyPTO-Gym.
     """
+    query, key, value, dy = (
+        required(array, name) for name, array in (("query", query), ("key", key), ("value", value), ("dy", dy))
+    )
+    softmax_max, softmax_sum = required(softmax_max, "softmax_max"), required(softmax_sum, "softmax_sum")
+    attention_out = required(attention_out, "attention_out")
     shape = tuple(query.shape)
     if len(shape) != 4:
         raise InvalidArgument(f"query: {len(shape)} axes, must have 4 (BNSD)")

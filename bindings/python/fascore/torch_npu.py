@@ -22,6 +22,7 @@ Faults raise InvalidArgument, which is a RuntimeError.
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -30,9 +31,10 @@ import torch
 from torch import Tensor
 
 from . import _core
+from ._arrays import integers, unsigned
 from .errors import InvalidArgument
 from .torch import _ops
-from .torch._functional import autocast, draw_rng, ends, signed
+from .torch._functional import autocast, draw_rng, need_tensors, signed
 
 __all__ = [
     "install",
@@ -94,6 +96,7 @@ class _Call:
         layout = _layout(input_layout)
         if head_num <= 0:
             raise InvalidArgument(f"head_num: {head_num}, must be above 0")
+        need_tensors(("query", "key", "value"), tensors["query"], tensors["key"], tensors["value"])
         for name in ("query", "key", "value"):
             if tensors[name].dim() not in (3, 4):
                 raise InvalidArgument(f"{name}: {tensors[name].dim()} axes, must have 3 or 4")
@@ -105,7 +108,8 @@ class _Call:
             raise InvalidArgument(f"sparse_mode: {sparse_mode}, must be {allowed} in layout {layout}")
         if softmax_layout not in ("", "TND") or (softmax_layout == "TND" and layout != "TND"):
             raise InvalidArgument(f"softmax_layout: '{softmax_layout}', must be '', or 'TND' with input_layout TND")
-        self.seq_q, self.seq_kv = _as_list(actual_seq_qlen), _as_list(actual_seq_kvlen)
+        self.seq_q = integers(actual_seq_qlen, "actual_seq_qlen")
+        self.seq_kv = integers(actual_seq_kvlen, "actual_seq_kvlen")
         if layout == "TND":
             if not self.seq_q or not self.seq_kv or len(self.seq_q) != len(self.seq_kv):
                 raise InvalidArgument(
@@ -125,7 +129,7 @@ class _Call:
             "sparse_mode": sparse_mode,
             "pre_tokens": pre_tokens,
             "next_tokens": next_tokens,
-            "prefix": None if prefix is None else [int(p) for p in prefix],
+            "prefix": None if prefix is None else integers(prefix, "prefix"),
             "softmax_layout": "same_as_input" if softmax_layout == "TND" else "",
             "pse_type": pse_type,
             "q_start_idx": int(q_start_idx[0]) if q_start_idx else 0,
@@ -158,7 +162,7 @@ class _Call:
     def forward(self, seed: int, offset: int) -> tuple[tuple[Tensor, ...], int, int, int]:
         rng = None
         if self.keep_prob < 1.0 and self.tensors.get("drop_mask") is None:
-            rng = torch.tensor([signed(seed), signed(offset)]) if seed else draw_rng()
+            rng = torch.tensor([signed(seed, "seed"), signed(offset, "offset")]) if seed else draw_rng()
             seed, offset = rng.tolist()
         out, softmax_max, softmax_sum, _ = _ops.attention(self.inputs(rng), True, **self.parameters)
         return (out, softmax_max, softmax_sum, out.new_empty((0, 0, 0, 0))), seed, offset, self.numels()
@@ -185,24 +189,18 @@ class _Call:
         if self.keep_prob < 1.0:
             if numels is not None and numels != self.numels():
                 raise InvalidArgument(f"numels: {numels}, must be the forward's {self.numels()}")
-            rng = torch.tensor([signed(seed), signed(offset)])
+            rng = torch.tensor([signed(seed, "seed"), signed(offset, "offset")])
         inputs = self.inputs(rng)
         want = [tensor is not None for tensor in inputs[: _ops.DIFFERENTIABLE]]
-        gradients = torch.ops.fascore.attention_backward.default(
+        gradients = _ops.attention_backward(
             dy, None, attention_in, softmax_max, softmax_sum, *inputs, want, **self.parameters
         )
         dq, dk, dv, dq_rope, dk_rope, dpse, dsink = (g if w else None for g, w in zip(gradients, want, strict=True))
         return dq, dk, dv, dq_rope, dk_rope, dpse, dsink
 
 
-def _as_list(values: Any) -> list[int]:
-    if values is None:
-        return []
-    return values.tolist() if isinstance(values, Tensor) else [int(v) for v in values]
-
-
 def _tensor(values: list[int]) -> Tensor | None:
-    return ends(values) if values else None
+    return torch.tensor(values, dtype=torch.int64) if values else None
 
 
 def npu_fusion_attention(
@@ -557,15 +555,15 @@ def _npu_dropout_gen_mask(
 
     uint8, ceil(numels / 128) * 16 + 32 bytes, least significant bit first. Source: torch_npu._npu_dropout_gen_mask.
     """
-    numels = 1
-    for extent in size:
-        numels *= int(extent)
+    if not size or min(size) < 0:
+        raise InvalidArgument(f"size: {size!r}, must have an axis, and none below 0")
+    numels = math.prod(int(extent) for extent in size)
     packed = torch.zeros((numels + 127) // 128 * 16 + 32, dtype=torch.uint8)
     if numels == 0:
         return packed
     keep = torch.zeros((numels + 7) // 8 * 8, dtype=torch.bool)
     rows = keep[:numels].reshape(-1, int(size[-1]))
-    _core.dropout_keep(seed % (1 << 64), offset % (1 << 64), 1.0 - p, 0, rows)
+    _core.dropout_keep(unsigned(seed, "seed"), unsigned(offset, "offset"), 1.0 - p, 0, rows)
     weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8)
     packed[: keep.numel() // 8] = (keep.reshape(-1, 8) * weights).sum(1, dtype=torch.uint8)
     return packed

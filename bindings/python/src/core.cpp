@@ -7,9 +7,10 @@
 //   inputs    a tuple of arrays or None, in the order of input_names below
 //   outputs   a tuple of arrays or None, in the order of forward_output_names / backward_output_names
 //
-// Arrays are never copied: a NumPy array gives its address and strides by the buffer protocol, a torch tensor by its
-// own data_ptr(), shape and stride(), so torch is neither linked nor included. What an object or a dtype is, is asked
-// of Python once for each type and remembered.
+// Arrays are never copied (but torch tensors with the negative bit, whose memory is not what they read as): a NumPy
+// array gives its address and strides by the buffer protocol, a torch tensor by its own data_ptr(), shape and stride(),
+// so torch is neither linked nor included. What an object or a dtype is, is asked of Python once for each type and
+// remembered.
 //
 // The interpreter lock is released while the library works. The library reports progress from the calling thread, and
 // there, at most every tenth of a second, the lock is taken to run pending signal handlers: Ctrl-C sets the cancel
@@ -69,7 +70,7 @@ struct Registry {
     PyObject* kinds = nullptr;             ///< {type: kind}
     PyObject* dtypes = nullptr;            ///< {dtype: DType as int}
     PyObject *shape = nullptr, *stride = nullptr, *dtype = nullptr, *data_ptr = nullptr, *is_cpu = nullptr,
-             *view = nullptr;
+             *view = nullptr, *is_neg = nullptr, *resolve_neg = nullptr;
 };
 Registry registry;
 
@@ -129,7 +130,7 @@ class Borrowed {
         }
         view_.dtype = static_cast<DType>(code);
         if (kind == Kind::torch) {
-            take_torch(array, name);
+            take_torch(array, name, writable);
         } else {
             take_numpy(array, name, writable);
         }
@@ -146,9 +147,17 @@ class Borrowed {
         view_.rank = static_cast<int>(rank);
     }
 
-    void take_torch(PyObject* tensor, const char* name) {
+    void take_torch(PyObject* tensor, const char* name, bool writable) {
         if (attribute(tensor, registry.is_cpu).ptr() != Py_True) {
             refuse(std::string(name) + ": a tensor on another device, must be on the CPU");
+        }
+        // The imaginary part of a conjugate: memory holds the negatives of the elements.
+        if (call_method(tensor, registry.is_neg).ptr() == Py_True) {
+            if (writable) {
+                refuse(std::string(name) + ": a tensor with the negative bit, must be one without (resolve_neg())");
+            }
+            made_ = call_method(tensor, registry.resolve_neg);
+            tensor = made_.ptr();
         }
         const nb::object shape = attribute(tensor, registry.shape);
         const nb::object stride = call_method(tensor, registry.stride);
@@ -174,9 +183,9 @@ class Borrowed {
             // A dtype the buffer protocol has no letter for (ml_dtypes): the same bytes as unsigned integers have.
             const char* bits = fascore::size_of(view_.dtype) == 2 ? "u2" : "u1";
             if (fascore::size_of(view_.dtype) <= 2 && view_.dtype != DType::f16 && view_.dtype != DType::boolean) {
-                bytes_ = nb::steal(PyObject_CallMethodOneArg(array, registry.view, nb::str(bits).ptr()));
-                if (!bytes_.is_valid()) throw nb::python_error();
-                source = bytes_.ptr();
+                made_ = nb::steal(PyObject_CallMethodOneArg(array, registry.view, nb::str(bits).ptr()));
+                if (!made_.is_valid()) throw nb::python_error();
+                source = made_.ptr();
             }
             if (source == array || PyObject_GetBuffer(source, &buffer_, flags) != 0) {
                 PyErr_Clear();
@@ -206,7 +215,7 @@ class Borrowed {
     TensorView view_;
     Py_buffer buffer_{};
     bool has_buffer_ = false;
-    nb::object bytes_;
+    nb::object made_;
 };
 
 // The views of a tuple of arrays; None and an array without axes are absent.
@@ -587,6 +596,8 @@ NB_MODULE(_core, m) {
     registry.data_ptr = PyUnicode_InternFromString("data_ptr");
     registry.is_cpu = PyUnicode_InternFromString("is_cpu");
     registry.view = PyUnicode_InternFromString("view");
+    registry.is_neg = PyUnicode_InternFromString("is_neg");
+    registry.resolve_neg = PyUnicode_InternFromString("resolve_neg");
 
     using List = std::vector<std::int64_t>;
     nb::class_<Params>(m, "Params", "AttentionParams of include/fascore/attention.h")

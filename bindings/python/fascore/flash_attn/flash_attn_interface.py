@@ -15,6 +15,7 @@ no one start index and are computed one after the other.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -23,11 +24,13 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from .. import _core
+from .._arrays import bounds, integer
 from ..errors import InvalidArgument
 from ..torch import _ops
-from ..torch._functional import autocast, draw_rng, keep_prob_of
+from ..torch._functional import autocast, default_scale, draw_rng, keep_prob_of, need_tensors
 
 _PAD = 128
+_INTEGERS = (torch.int32, torch.int64)
 
 Result = Any  # Tensor, or (out, softmax_lse, S_dmask) with return_attn_probs
 
@@ -52,7 +55,7 @@ class _Options:
             raise InvalidArgument(f"dropout_p: {dropout_p}, must be at least 0 and below 1")
         if softcap > 0.0 and dropout_p > 0.0:
             raise InvalidArgument(f"softcap: {softcap} with dropout_p {dropout_p}, must be 0 when there is dropout")
-        left, right = window_size
+        left, right = bounds(window_size, "window_size")
         if left < -1 or right < -1:
             raise InvalidArgument(f"window_size: ({left}, {right}), bounds must be -1 (none) or at least 0")
         if causal:
@@ -65,12 +68,13 @@ class _Options:
         else:
             rule = "window"
         if alibi_slopes is not None:
+            need_tensors(("alibi_slopes",), alibi_slopes)
             if alibi_slopes.dtype != torch.float32:
                 raise InvalidArgument(f"alibi_slopes: {alibi_slopes.dtype}, must be float32")
             if alibi_slopes.dim() not in (1, 2):
                 raise InvalidArgument(f"alibi_slopes: {alibi_slopes.dim()} axes, must be (N1,) or (B, N1)")
         self.alibi_slopes = alibi_slopes
-        self.scale = float(1.0 / math.sqrt(q.shape[-1]) if softmax_scale is None else softmax_scale)
+        self.scale = float(default_scale(q.shape[-1]) if softmax_scale is None else softmax_scale)
         self.softcap = float(softcap)
         self.dropout_p = dropout_p
         self.keep_prob = keep_prob_of(dropout_p) if dropout_p > 0.0 else 1.0
@@ -93,8 +97,11 @@ class _Options:
         return {"pse_type": 2, "q_start_idx": max(shift, 0), "kv_start_idx": max(-shift, 0)}
 
 
+_QKV = ("q", "k", "v")
+
+
 def _check(q: Tensor, k: Tensor, v: Tensor, rank: int) -> None:
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
+    for name, tensor in zip(_QKV, (q, k, v), strict=True):
         if tensor.dim() != rank:
             raise InvalidArgument(f"{name}: {tensor.dim()} axes, must have {rank}")
     if not q.dtype == k.dtype == v.dtype:
@@ -103,6 +110,32 @@ def _check(q: Tensor, k: Tensor, v: Tensor, rank: int) -> None:
         raise InvalidArgument(
             f"q, k: {q.shape[-2]} and {k.shape[-2]} heads, the first must be a multiple of the second"
         )
+
+
+def _check_ends(cu_seqlens_q: Tensor, cu_seqlens_k: Tensor) -> None:
+    """What a tensor of ends must be; whether the numbers in it fit the tokens is the operator's to say."""
+    names = ("cu_seqlens_q", "cu_seqlens_k")
+    need_tensors(names, cu_seqlens_q, cu_seqlens_k)
+    for name, ends in zip(names, (cu_seqlens_q, cu_seqlens_k), strict=True):
+        if ends.dtype != torch.int32 or ends.dim() != 1 or ends.shape[0] < 2:
+            raise InvalidArgument(
+                f"{name}: {ends.dtype} of shape {tuple(ends.shape)}, must be int32 of (B + 1,), B > 0"
+            )
+    if cu_seqlens_q.shape != cu_seqlens_k.shape:
+        raise InvalidArgument(
+            f"cu_seqlens_q, cu_seqlens_k: {cu_seqlens_q.shape[0]} and {cu_seqlens_k.shape[0]} ends, must be as many"
+        )
+
+
+def _ends(cu_seqlens: Tensor) -> list[int]:
+    """The ends as they count: of sequences that are not there (0 at the end) that of the last one before."""
+    return list(itertools.accumulate(cu_seqlens.tolist(), max))
+
+
+def _shifts(cu_seqlens_q: Tensor, cu_seqlens_k: Tensor) -> set[int]:
+    """All Sk - Sq."""
+    differences = [k - q for q, k in zip(_ends(cu_seqlens_q), _ends(cu_seqlens_k), strict=True)]
+    return {after - before for before, after in itertools.pairwise(differences)}
 
 
 def _flip_empty(lse: Tensor) -> Tensor:
@@ -136,7 +169,7 @@ def _packed(
     """(out, lse (N1, total_q) or None)"""
     start: dict[str, Any] = {}
     if options.alibi_slopes is not None:
-        shifts = set(((cu_seqlens_k[1:] - cu_seqlens_k[:-1]) - (cu_seqlens_q[1:] - cu_seqlens_q[:-1])).tolist())
+        shifts = _shifts(cu_seqlens_q, cu_seqlens_k)
         if len(shifts) > 1:
             return _one_by_one(q, k, v, cu_seqlens_q, cu_seqlens_k, options, rng, with_lse)
         start = options.start(shifts.pop() if shifts else 0)
@@ -153,6 +186,14 @@ def _packed(
     return out, _flip_empty(lse).t() if with_lse else None
 
 
+def _refuse_packed(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor) -> None:
+    """Raises what the operator would for sequences packed so: it plans the call, on tensors without memory."""
+    inputs = [torch.empty((), dtype=t.dtype).expand(t.shape) for t in (q, k, v)]
+    outputs = _ops._allocate(*inputs, "TND", 0, 1)
+    params = _ops._params(cu_seqlens_q, cu_seqlens_k, None, {"layout": "TND", "leading_zero": True})
+    _core.plan_forward(params, (*inputs, *[None] * 9), outputs, 0, "")
+
+
 def _one_by_one(
     q: Tensor,
     k: Tensor,
@@ -164,7 +205,8 @@ def _one_by_one(
     with_lse: bool,
 ) -> Any:
     """_packed for sequences whose alibi distances start at different places."""
-    ends_q, ends_k = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
+    _refuse_packed(q, k, v, cu_seqlens_q, cu_seqlens_k)
+    ends_q, ends_k = _ends(cu_seqlens_q), _ends(cu_seqlens_k)
     slopes = options.alibi_slopes
     outs, lses = [], []
     for b in range(len(ends_q) - 1):
@@ -245,12 +287,11 @@ def _packed_weights(
 ) -> Tensor:
     if rng is None:
         return q.new_empty((0,))
-    ends_q, ends_k = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
+    ends_q, ends_k = _ends(cu_seqlens_q), _ends(cu_seqlens_k)
     batch, heads = len(ends_q) - 1, q.shape[1]
     result = q.new_zeros((batch, heads, _round_up(int(max_seqlen_q)), _round_up(int(max_seqlen_k))))
     slopes = options.alibi_slopes
-    shifts = {(ends_k[b + 1] - ends_k[b]) - (ends_q[b + 1] - ends_q[b]) for b in range(batch)}
-    separate = slopes is not None and len(shifts) > 1
+    separate = slopes is not None and len(_shifts(cu_seqlens_q, cu_seqlens_k)) > 1
     seed, first = int(rng[0]), 0
     for b in range(batch):
         rows, columns = ends_q[b + 1] - ends_q[b], ends_k[b + 1] - ends_k[b]
@@ -290,6 +331,7 @@ def flash_attn_func(
 
     Source: flash_attn.flash_attn_func.
     """
+    need_tensors(_QKV, q, k, v)
     q, k, v = autocast(q, k, v)
     _check(q, k, v, 4)
     options = _Options(q, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
@@ -339,20 +381,41 @@ def flash_attn_kvpacked_func(
 
 
 def _unpack(packed: Tensor, name: str, rank: int, parts: int) -> tuple[Tensor, ...]:
+    need_tensors((name,), packed)
     if packed.dim() != rank or packed.shape[-3] != parts:
         raise InvalidArgument(f"{name}: shape {tuple(packed.shape)}, must have {rank} axes and {parts} at axis -3")
     return packed.unbind(-3)
 
 
+def _rows_of_pages(block_table: Tensor, at: int, length: int, page: int, blocks: int) -> Tensor:
+    """The rows of flattened pages that hold the first `length` tokens of sequence `at`."""
+    held = block_table.shape[1] * page
+    if not 0 <= length <= held:
+        raise InvalidArgument(f"block_table: {held} rows for sequence {at} of length {length}, must hold it")
+    token = torch.arange(length)
+    block = block_table[at].long()[token // page]
+    if length and not 0 <= int(block.min()) <= int(block.max()) < blocks:
+        raise InvalidArgument(f"block_table: blocks {block.unique().tolist()}, must be 0 to {blocks - 1}")
+    return block * page + token % page
+
+
+def _check_table(block_table: Tensor, batch: int) -> None:
+    need_tensors(("block_table",), block_table)
+    if block_table.dim() != 2 or block_table.shape[0] != batch or block_table.dtype not in _INTEGERS:
+        raise InvalidArgument(
+            f"block_table: {block_table.dtype} of shape {tuple(block_table.shape)}, must be int32 of ({batch}, blocks)"
+        )
+
+
 def _gather_pages(pages: Tensor, block_table: Tensor, cu_seqlens_k: Tensor) -> Tensor:
     """Rows of paged keys or values (blocks, page, N2, D) in the order of the sequences."""
-    page = pages.shape[1]
-    ends = cu_seqlens_k.tolist()
-    rows = []
-    for b in range(len(ends) - 1):
-        at = torch.arange(ends[b + 1] - ends[b])
-        rows.append(block_table[b].long()[at // page] * page + at % page)
-    return pages.flatten(0, 1)[torch.cat(rows)] if rows else pages.flatten(0, 1)[:0]
+    ends = _ends(cu_seqlens_k)
+    _check_table(block_table, len(ends) - 1)
+    rows = [
+        _rows_of_pages(block_table, b, ends[b + 1] - ends[b], pages.shape[1], pages.shape[0])
+        for b in range(len(ends) - 1)
+    ]
+    return pages.flatten(0, 1)[torch.cat(rows)]
 
 
 def flash_attn_varlen_func(
@@ -378,17 +441,13 @@ def flash_attn_varlen_func(
     cu_seqlens_* are (B+1,) int32 and start with 0; max_seqlen_* are hints. With block_table (B, blocks) k and v are
     pages (num_blocks, page, N2, D). softmax_lse is (N1, total_q). Source: flash_attn.flash_attn_varlen_func.
     """
+    need_tensors(_QKV, q, k, v)
     q, k, v = autocast(q, k, v)
-    for name, ends in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
-        if ends.dtype != torch.int32 or ends.dim() != 1 or ends.shape[0] < 2:
-            raise InvalidArgument(
-                f"{name}: {ends.dtype} of shape {tuple(ends.shape)}, must be int32 of (B + 1,), B > 0"
-            )
-    if cu_seqlens_q.shape != cu_seqlens_k.shape:
-        raise InvalidArgument(
-            f"cu_seqlens_q, cu_seqlens_k: {cu_seqlens_q.shape[0]} and {cu_seqlens_k.shape[0]} ends, must be as many"
-        )
+    _check_ends(cu_seqlens_q, cu_seqlens_k)
     if block_table is not None:
+        for name, pages in (("k", k), ("v", v)):
+            if pages.dim() != 4:
+                raise InvalidArgument(f"{name}: {pages.dim()} axes, must have 4 (pages) with block_table")
         k, v = (_gather_pages(t, block_table, cu_seqlens_k) for t in (k, v))
     _check(q, k, v, 3)
     options = _Options(q, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
@@ -466,6 +525,20 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, interleaved:
     return torch.cat((turned, rest), -1)
 
 
+def _one_each(given: int | Tensor, name: str, batch: int, most: int) -> list[int]:
+    """A number for each sequence, 0 to `most`, from a tensor of them or one for all."""
+    if not isinstance(given, Tensor):
+        numbers = [integer(given, name)] * batch
+    elif given.dtype in _INTEGERS and tuple(given.shape) == (batch,):
+        numbers = given.tolist()
+    else:
+        raise InvalidArgument(f"{name}: {given.dtype} of shape {tuple(given.shape)}, must be int32 of ({batch},)")
+    for number in numbers:
+        if not 0 <= number <= most:
+            raise InvalidArgument(f"{name}: {number}, must be 0 to {most}")
+    return numbers
+
+
 def flash_attn_with_kvcache(
     q: Tensor,
     k_cache: Tensor,
@@ -492,34 +565,50 @@ def flash_attn_with_kvcache(
     k and v (B, Sn, N2, D) are written into the cache behind cache_seqlens first. Source:
     flash_attn.flash_attn_with_kvcache.
     """
+    need_tensors(("q", "k_cache", "v_cache"), q, k_cache, v_cache)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (q, k_cache, v_cache, k, v)):
         raise InvalidArgument("flash_attn_with_kvcache: an input requires a gradient, it has no backward")
     if (k is None) != (v is None):
         raise InvalidArgument("k, v: one of them is absent, must be both or neither")
     options = _Options(q, 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("k", k), ("v", v)):
+        if tensor is not None and tensor.dim() != 4:
+            raise InvalidArgument(f"{name}: {tensor.dim()} axes, must have 4")
+        if name in _QKV and tensor is not None and tensor.shape[0] != q.shape[0]:
+            raise InvalidArgument(f"{name}: batch {tensor.shape[0]}, must be q's {q.shape[0]}")
+    if v_cache.shape[:3] != k_cache.shape[:3]:
+        raise InvalidArgument(f"v_cache: shape {tuple(v_cache.shape)}, must be k_cache's {tuple(k_cache.shape)} but D")
     batch, rows = q.shape[:2]
-    if cache_seqlens is None:
-        held = k_cache.shape[1] if block_table is None else block_table.shape[1] * k_cache.shape[1]
-        lengths = [held] * batch
-    elif isinstance(cache_seqlens, int):
-        lengths = [cache_seqlens] * batch
+    new = 0 if k is None else k.shape[1]
+    slots = list(range(batch))
+    if block_table is not None:
+        if cache_batch_idx is not None:
+            raise InvalidArgument("cache_batch_idx: given with block_table, must be None")
+        _check_table(block_table, batch)
+        held = block_table.shape[1] * k_cache.shape[1]
     else:
-        lengths = cache_seqlens.tolist()
+        held = k_cache.shape[1]
+        if cache_batch_idx is not None:
+            slots = _one_each(cache_batch_idx, "cache_batch_idx", batch, k_cache.shape[0] - 1)
+        elif batch > k_cache.shape[0]:
+            raise InvalidArgument(f"k_cache: batch {k_cache.shape[0]}, must be at least q's {batch}")
+    if cache_seqlens is None:
+        if k is not None:
+            raise InvalidArgument("cache_seqlens: absent, must be given with k and v")
+        cache_seqlens = held
+    lengths = _one_each(cache_seqlens, "cache_seqlens", batch, held - new)
+    firsts = _one_each(0 if cache_leftpad is None else cache_leftpad, "cache_leftpad", batch, held)
     local = causal or tuple(window_size) != (-1, -1)
     outs, lses = [], []
     for b in range(batch):
-        slot = b if cache_batch_idx is None else int(cache_batch_idx[b])
-        first = 0 if cache_leftpad is None else int(cache_leftpad[b])
-        new = 0 if k is None else k.shape[1]
-        length = lengths[b] + new
+        first, length = firsts[b], lengths[b] + new
         if block_table is None:
-            at: Any = (slot, slice(lengths[b], length))
-            whole: Any = (slot, slice(first, length))
+            at: Any = (slots[b], slice(lengths[b], length))
+            whole: Any = (slots[b], slice(first, length))
         else:
             page = k_cache.shape[1]
-            row = torch.arange(length)
-            block = block_table[b].long()[row // page]
-            at, whole = (block[lengths[b] :], row[lengths[b] :] % page), (block[first:], row[first:] % page)
+            row = _rows_of_pages(block_table, b, length, page, k_cache.shape[0])
+            at, whole = ((part // page, part % page) for part in (row[lengths[b] :], row[first:]))
         query = q[b]
         if rotary_cos is not None:
             steps = torch.arange(rows) if local else torch.zeros(rows, dtype=torch.long)
@@ -557,6 +646,7 @@ def _flash_attn_forward(
     return_softmax: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(out, softmax_lse, S_dmask, rng_state)"""
+    need_tensors(_QKV, q, k, v)
     _check(q, k, v, 4)
     window = (window_size_left, window_size_right)
     options = _Options(q, dropout_p, softmax_scale, causal, window, softcap, alibi_slopes)
@@ -593,7 +683,12 @@ def _flash_attn_varlen_forward(
     for name, given in (("leftpad_k", leftpad_k), ("seqused_k", seqused_k)):
         if given is not None:
             raise InvalidArgument(f"{name}: given, must be None (not supported here)")
+    need_tensors(_QKV, q, k, v)
+    _check_ends(cu_seqlens_q, cu_seqlens_k)
     if block_table is not None:
+        for name, pages in (("k", k), ("v", v)):
+            if pages.dim() != 4:
+                raise InvalidArgument(f"{name}: {pages.dim()} axes, must have 4 (pages) with block_table")
         k, v = (_gather_pages(t, block_table, cu_seqlens_k) for t in (k, v))
     _check(q, k, v, 3)
     window = (window_size_left, window_size_right)
@@ -638,7 +733,7 @@ def _flash_attn_backward(
     options = _Options(q, dropout_p, softmax_scale, causal, window, softcap, alibi_slopes)
     rng = rng_state if dropout_p > 0.0 else None
     want = [target is not None for target in (dq, dk, dv)] + [False] * 4
-    gradients = torch.ops.fascore.attention_backward.default(
+    gradients = _ops.attention_backward(
         dout, None, out, softmax_lse, torch.ones_like(softmax_lse), q, k, v, None, None, alibi_slopes, None, None, None,
         None, None, rng, want, layout="BSND", **options.parameters, **options.start(k.shape[1] - q.shape[1]),
     )  # fmt: skip
@@ -676,9 +771,9 @@ def _flash_attn_varlen_backward(
     window = (window_size_left, window_size_right)
     options = _Options(q, dropout_p, softmax_scale, causal, window, softcap, alibi_slopes)
     rng = rng_state if dropout_p > 0.0 else None
+    _check_ends(cu_seqlens_q, cu_seqlens_k)
     if alibi_slopes is not None:
-        lengths_q, lengths_k = cu_seqlens_q[1:] - cu_seqlens_q[:-1], cu_seqlens_k[1:] - cu_seqlens_k[:-1]
-        shifts = set((lengths_k - lengths_q).tolist())
+        shifts = _shifts(cu_seqlens_q, cu_seqlens_k)
         if len(shifts) > 1:
             raise InvalidArgument(
                 "alibi_slopes: sequences with different Sk - Sq, use flash_attn_varlen_func and autograd"
@@ -688,7 +783,7 @@ def _flash_attn_varlen_backward(
         start = {}
     statistics = softmax_lse.t()
     want = [target is not None for target in (dq, dk, dv)] + [False] * 4
-    gradients = torch.ops.fascore.attention_backward.default(
+    gradients = _ops.attention_backward(
         dout, None, out, statistics, torch.ones_like(statistics), q, k, v, None, None, alibi_slopes, None, None, None,
         cu_seqlens_q, cu_seqlens_k, rng, want, layout="TND", leading_zero=True, softmax_layout="same_as_input",
         **options.parameters, **start,

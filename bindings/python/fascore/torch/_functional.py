@@ -10,12 +10,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._arrays import integer
+from .._arrays import bounds, integers, unsigned
+from .._operator import MOST_HEADS
 from ..errors import InvalidArgument
 from . import _ops
 
 UNLIMITED_TOKENS = 2147483647
-MOST_HEADS = 256
+
+
+def need_tensors(names: tuple[str, ...], *tensors: Any) -> None:
+    for at, tensor in enumerate(tensors):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{names[at]}: {type(tensor).__name__}, must be a torch.Tensor")
+
+
+def default_scale(columns: Any) -> float:
+    """1/sqrt of the head size; of none there are no products to scale."""
+    return 1.0 / math.sqrt(columns) if columns else 1.0
 
 
 def autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -104,6 +115,7 @@ def attention(
 
     Raises InvalidArgument (a ValueError and a RuntimeError) with the library's text.
     """
+    need_tensors(("query", "key", "value"), query, key, value)
     query, key, value, query_rope, key_rope = autocast(query, key, value, query_rope, key_rope)
     if bias is not None:
         if pse is not None:
@@ -113,18 +125,18 @@ def attention(
         columns = query.shape[-1] // head_num if layout in ("BSH", "SBH") and head_num > 0 else query.shape[-1]
         if query_rope is not None:
             columns = columns + query_rope.shape[-1] // (head_num if layout in ("BSH", "SBH") and head_num > 0 else 1)
-        scale = 1.0 / math.sqrt(columns) if columns else 1.0
+        scale = default_scale(columns)
     left, right = -1, -1
     if window is not None:
         if rule not in ("none", "window"):
             raise InvalidArgument(f"window: given with rule '{rule}', must stand alone")
-        rule, (left, right) = "window", window
+        rule, (left, right) = "window", bounds(window, "window")
     rng = None
     if keep_prob < 1.0 and drop_mask is None:
-        rng = draw_rng() if seed is None else torch.tensor([signed(integer(seed, "seed")), signed(offset)])
+        rng = draw_rng() if seed is None else torch.tensor([signed(seed, "seed"), signed(offset, "offset")])
     tensors = (
         query, key, value, query_rope, key_rope, pse, sink, atten_mask, drop_mask,
-        ends(actual_seq_qlen), ends(actual_seq_kvlen), rng,
+        ends(actual_seq_qlen, "actual_seq_qlen"), ends(actual_seq_kvlen, "actual_seq_kvlen"), rng,
     )  # fmt: skip
     out, _, _, lse = _ops.attention(
         tensors,
@@ -149,16 +161,16 @@ def attention(
     return (out, lse) if return_lse else out
 
 
-def signed(value: int) -> int:
+def signed(value: Any, name: str) -> int:
     """A 64-bit number as int64 holds it."""
-    value %= 1 << 64
+    value = unsigned(value, name)
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def ends(values: Tensor | Sequence[int] | None) -> Tensor | None:
+def ends(values: Tensor | Sequence[int] | None, name: str) -> Tensor | None:
     if values is None or isinstance(values, Tensor):
         return values
-    return torch.tensor([integer(value, "actual_seq") for value in values], dtype=torch.int64)
+    return torch.tensor(integers(values, name), dtype=torch.int64)
 
 
 # --- scaled_dot_product_attention ----------------------------------------------------------------------------------
@@ -213,6 +225,7 @@ def scaled_dot_product_attention(
 
     Raises InvalidArgument (a RuntimeError, as PyTorch's) for what PyTorch refuses and for head sizes above 768.
     """
+    need_tensors(("query", "key", "value"), query, key, value)
     query, key, value = autocast(query, key, value)
     if not query.dtype == key.dtype == value.dtype:
         raise InvalidArgument(f"query, key, value: dtypes {query.dtype}, {key.dtype}, {value.dtype}, must be the same")
@@ -222,7 +235,8 @@ def scaled_dot_product_attention(
     if attn_mask is not None:
         if is_causal:
             raise InvalidArgument("is_causal: True together with attn_mask, must be one of them")
-        attn_mask, rule = _causal_bias(attn_mask)
+        need_tensors(("attn_mask",), attn_mask)
+        attn_mask, rule = _causal_bias(attn_mask, query.shape[-2], key.shape[-2])
     elif is_causal:
         rule = "causal_top_left"
     shape = query.shape
@@ -232,7 +246,7 @@ def scaled_dot_product_attention(
     if q.shape[1] != k.shape[1] or k.shape[1] != v.shape[1]:
         q, k, v = _match_heads(q, k, v, enable_gqa)
     if scale is None:
-        scale = 1.0 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
+        scale = default_scale(q.shape[-1])
     pse = hidden = None
     if attn_mask is not None:
         mask = _mask_4d(attn_mask, (*batch, *q.shape[1:]))
@@ -302,13 +316,20 @@ def _match_heads(q: Tensor, k: Tensor, v: Tensor, grouped: bool) -> tuple[Tensor
     return tuple(t.expand(-1, most, -1, -1) for t in (q, k, v))
 
 
-def _causal_bias(mask: Tensor) -> tuple[Tensor | None, str]:
-    """torch.nn.attention.bias.causal_upper_left / causal_lower_right as a rule; any other mask as it is."""
+def _causal_bias(mask: Tensor, rows: int, columns: int) -> tuple[Tensor | None, str]:
+    """torch.nn.attention.bias.causal_upper_left / causal_lower_right as a rule; any other mask as it is.
+
+    As PyTorch has it: a square bias is is_causal, and its size does not matter; a lower right one of another size than
+    the scores is the mask that it stands for.
+    """
     if type(mask) is Tensor:
         return mask, "none"
     from torch.nn.attention.bias import CausalBias, CausalVariant
 
-    if isinstance(mask, CausalBias):
-        upper = mask.variant == CausalVariant.UPPER_LEFT
-        return None, "causal_top_left" if upper else "causal_bottom_right"
-    return mask, "none"
+    if not isinstance(mask, CausalBias):
+        return mask, "none"
+    if mask.variant == CausalVariant.UPPER_LEFT or mask.seq_len_q == mask.seq_len_kv:
+        return None, "causal_top_left"
+    if (mask.seq_len_q, mask.seq_len_kv) == (rows, columns):
+        return None, "causal_bottom_right"
+    return mask._materialize(), "none"

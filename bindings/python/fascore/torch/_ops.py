@@ -5,25 +5,30 @@
     fascore::attention_backward  the same and dy, dlse, the results        -> 7 gradients, each empty when not wanted
 
 Both have fake implementations (shapes and strides without data), so torch.compile and torch.export see through them;
-attention is differentiable, attention_backward is not. Results of the forward that are asked for by nobody cost
-nothing: lse is empty unless `return_lse`.
+attention is differentiable, attention_backward is not; neither has forward-mode derivatives, and says so. Results of
+the forward that are asked for by nobody cost nothing: lse is empty unless `return_lse`. All results are tensors, not
+lists of them, so that torch's own loop serves where a batch of calls is asked for (vmap, is_grads_batched).
 
 Sequence ends and the dropout state are tensors, not numbers, so that a compiled graph does not depend on their values:
 `rng` is int64 (seed, offset), and actual_seq_* may start with a 0 (`leading_zero`), as flash_attn's cu_seqlens do.
 
 In plain eager mode the dispatcher's detour (tens of microseconds through Python) is not taken: the same kernels are
-called through one torch.autograd.Function.
+called through one torch.autograd.Function. Under torch.func the operators are called through two others, for theirs
+have no setup_context; torch.jit.trace records the operators.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .. import _core
+from .._operator import MOST_HEADS, new_params, remembered
 from ..errors import InvalidArgument
 
 FLT_MAX = float(torch.finfo(torch.float32).max)
@@ -33,6 +38,7 @@ TENSORS = (
     "atten_mask", "drop_mask", "actual_seq_qlen", "actual_seq_kvlen", "rng",
 )  # fmt: skip
 DIFFERENTIABLE = 7
+_BACKWARD_TENSORS = ("dy", "dlse", "attention_out", "softmax_max", "softmax_sum", *TENSORS)
 
 _PARAMETERS = (
     "str layout='BNSD', SymInt head_num=0, float scale=1.0, int sparse_mode=0, int pre_tokens=2147483647, "
@@ -73,7 +79,7 @@ torch.library.define(
 torch.library.define(
     "fascore::attention_backward",
     f"(Tensor dy, Tensor? dlse, Tensor attention_out, Tensor softmax_max, Tensor softmax_sum, {_INPUTS}, "
-    f"bool[] want, *, {_PARAMETERS}) -> Tensor[]",
+    f"bool[] want, *, {_PARAMETERS}) -> ({', '.join(['Tensor'] * DIFFERENTIABLE)})",
 )
 
 
@@ -105,8 +111,8 @@ def _allocate_out(query: Tensor, key: Tensor, value: Tensor, layout: str, head_n
         if layout == "BSND":
             rows = (rows[0], rows[2], rows[1])
     else:
-        if head_num <= 0:
-            raise InvalidArgument(f"head_num: {head_num}, must be given in layout {layout}")
+        if not 0 < head_num <= MOST_HEADS:
+            raise InvalidArgument(f"head_num: {head_num}, must be 1 to {MOST_HEADS} in layout {layout}")
         head_size = query.shape[2] // head_num
         kv_heads = key.shape[2] // head_size if head_size > 0 else 0
         columns = head_num * (value.shape[2] // kv_heads if kv_heads > 0 else head_size)
@@ -148,38 +154,45 @@ def _ends(ends: Tensor | None, leading_zero: bool, name: str) -> list[int]:
 
 
 def _threads() -> int:
-    """torch's thread count, so that torch.set_num_threads and DataLoader workers are obeyed; 0 where the user set ours."""
+    """torch's count, so that torch.set_num_threads and DataLoader workers are obeyed; 0 where the user set ours."""
     return 0 if os.environ.get("FASCORE_NUM_THREADS") else min(torch.get_num_threads(), 1024)
 
 
-_remembered: dict[tuple[Any, ...], _core.Params] = {}
-_MOST_REMEMBERED = 1024
+def _numbers(given: Mapping[str, Any]) -> _core.Params:
+    return new_params({name: value for name, value in given.items() if name not in ("leading_zero", "copies")})
 
 
 def _params(ends_q: Tensor | None, ends_kv: Tensor | None, rng: Tensor | None, given: dict[str, Any]) -> _core.Params:
-    """The Params of a call; those without data of their own are remembered, for short calls."""
-    key = None
-    if ends_q is None and ends_kv is None and rng is None and given.get("prefix") is None:
-        key = (*given, *given.values())
-        known = _remembered.get(key)
-        if known is not None:
-            return known
-    fields = {**DEFAULTS, **given}
-    leading_zero = fields.pop("leading_zero")
-    del fields["copies"]
-    fields["prefix"] = list(fields["prefix"] or ())
+    """The Params of a call; those without data of their own are remembered."""
+    if ends_q is None and ends_kv is None and rng is None:
+        return remembered(given, _numbers)
+    fields = dict(given)
     if ends_q is not None or ends_kv is not None:
+        leading_zero = given.get("leading_zero", False)
         fields["actual_seq_qlen"] = _ends(ends_q, leading_zero, "actual_seq_qlen")
         fields["actual_seq_kvlen"] = _ends(ends_kv, leading_zero, "actual_seq_kvlen")
     if rng is not None:
-        seed, offset = rng.tolist()
-        fields["seed"], fields["offset"] = seed % (1 << 64), offset % (1 << 64)
-    params = _core.Params(**fields)
-    if key is not None:
-        if len(_remembered) >= _MOST_REMEMBERED:
-            _remembered.clear()
-        _remembered[key] = params
-    return params
+        fields["seed"], fields["offset"] = rng.tolist()
+    return _numbers(fields)
+
+
+_NO_FORWARD_MODE = "forward-mode differentiation of fascore's attention is not implemented"
+
+
+def _has_tangent(tensor: Tensor) -> bool:
+    try:
+        return forward_ad.unpack_dual(tensor).tangent is not None
+    except RuntimeError:  # below torch.func.linearize, which carries them apart
+        return False
+
+
+def _refuse_tangents(names: Sequence[str], tensors: Sequence[Tensor | None]) -> None:
+    """A kernel sees plain numbers: a tangent would be lost without a word."""
+    if forward_ad._current_level < 0:
+        return
+    for name, tensor in zip(names, tensors, strict=False):
+        if tensor is not None and _has_tangent(tensor):
+            raise NotImplementedError(f"{name}: has a tangent, {_NO_FORWARD_MODE}")
 
 
 def _forward_out(
@@ -187,9 +200,10 @@ def _forward_out(
 ) -> tuple[Tensor, None, None, None]:
     """attention_out alone, for short calls nobody differentiates."""
     query, key, value, query_rope, key_rope, pse, sink, atten_mask, drop_mask, seq_q, seq_kv, rng = tensors
-    out = _allocate_out(query, key, value, given.get("layout", "BNSD"), given.get("head_num", 0))[0]
     params = _params(seq_q, seq_kv, rng, given)
+    out = _allocate_out(query, key, value, given.get("layout", "BNSD"), given.get("head_num", 0))[0]
     inputs = (query, key, value, query_rope, key_rope, atten_mask, pse, drop_mask, sink, None, None, None)
+    _refuse_tangents(TENSORS, tensors)
     _use_huge_pages((out,))
     _core.forward(params, inputs, (out, None, None), _threads(), "", None)
     return out, None, None, None
@@ -221,9 +235,10 @@ def _forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     layout, head_num = given.get("layout", "BNSD"), given.get("head_num", 0)
     copies = given.get("copies", 1)
-    outputs = _allocate(query, key, value, layout, head_num, copies)
     params = _params(actual_seq_qlen, actual_seq_kvlen, rng, given)
+    outputs = _allocate(query, key, value, layout, head_num, copies)
     inputs = (query, key, value, query_rope, key_rope, atten_mask, pse, drop_mask, sink, None, None, None)
+    _refuse_tangents(TENSORS, (query, key, value, query_rope, key_rope, pse, sink))
     _use_huge_pages(outputs)
     _core.forward(params, inputs, outputs, _threads(), "", None)
     lse = _log_sum_exp(outputs[1], outputs[2], copies) if return_lse else outputs[1].new_empty((0,))
@@ -250,7 +265,11 @@ def _backward(
     rng: Tensor | None,
     want: list[bool],
     **given: Any,
-) -> list[Tensor]:
+) -> tuple[Tensor, ...]:
+    _refuse_tangents(
+        _BACKWARD_TENSORS,
+        (dy, dlse, attention_out, softmax_max, softmax_sum, query, key, value, query_rope, key_rope, pse, sink),
+    )
     params = _params(actual_seq_qlen, actual_seq_kvlen, rng, given)
     inputs = (
         query, key, value, query_rope, key_rope, atten_mask, pse, drop_mask, sink, None, None, None,
@@ -263,7 +282,7 @@ def _backward(
     return results
 
 
-def _gradients(sources: tuple[Tensor | None, ...], want: list[bool], layout: str) -> list[Tensor]:
+def _gradients(sources: tuple[Tensor | None, ...], want: list[bool], layout: str) -> tuple[Tensor, ...]:
     """Uninitialised gradients; empty where none is wanted (an operator cannot return None)."""
     results = []
     for at, (source, wanted) in enumerate(zip(sources, want, strict=True)):
@@ -273,7 +292,7 @@ def _gradients(sources: tuple[Tensor | None, ...], want: list[bool], layout: str
             results.append(_out_like(source, layout, source.shape[-1]))
         else:
             results.append(source.new_empty(source.shape))
-    return results
+    return tuple(results)
 
 
 def _forward_fake(query: Tensor, key: Tensor, value: Tensor, *_: Any, return_lse: bool = False, **given: Any) -> Any:
@@ -304,7 +323,7 @@ def _backward_fake(
     rng: Tensor | None,
     want: list[bool],
     **given: Any,
-) -> list[Tensor]:
+) -> tuple[Tensor, ...]:
     layout = given.get("layout", "BNSD")
     return _gradients((query, key, value, query_rope, key_rope, pse, sink), want, layout)
 
@@ -313,11 +332,16 @@ def _backward_fake(
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
-    out, softmax_max, softmax_sum, lse = output
     ctx.set_materialize_grads(False)
-    ctx.parameters = {name: value for name, value in keyword_only_inputs.items() if name != "return_lse"}
+    _save(ctx, inputs, keyword_only_inputs, output)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+    out, softmax_max, softmax_sum, lse = output
+    ctx.with_lse = keywords.get("return_lse", False)
+    ctx.parameters = {name: value for name, value in keywords.items() if name != "return_lse"}
     ctx.save_for_backward(out, softmax_max, softmax_sum, *inputs)
-    if keyword_only_inputs.get("return_lse", False):
+    if ctx.with_lse:
         ctx.mark_non_differentiable(softmax_max, softmax_sum)
     else:
         ctx.mark_non_differentiable(softmax_max, softmax_sum, lse)
@@ -336,10 +360,10 @@ def _gradient(ctx: Any, backward: Any, dy: Tensor | None, dlse: Tensor | None) -
 
 
 def _backward_of_op(ctx: Any, dy: Tensor | None, dmax: Any, dsum: Any, dlse: Tensor | None) -> Any:
-    return _gradient(ctx, torch.ops.fascore.attention_backward.default, dy, dlse)
+    return _gradient(ctx, attention_backward, dy, dlse)
 
 
-def _second_derivative(ctx: Any, gradients: Any) -> Any:
+def _second_derivative(ctx: Any, *gradients: Any) -> Any:
     raise NotImplementedError("fascore: the second derivative of attention is not implemented")
 
 
@@ -349,6 +373,25 @@ torch.library.register_fake("fascore::attention", _forward_fake)
 torch.library.register_fake("fascore::attention_backward", _backward_fake)
 torch.library.register_autograd("fascore::attention", _backward_of_op, setup_context=_setup_context)
 torch.library.register_autograd("fascore::attention_backward", _second_derivative)
+
+
+def _one_by_one(operator: Any) -> Any:
+    """vmap's rule: call after call, as torch's own loop does, but without its warning."""
+
+    def rule(info: Any, in_dims: tuple[Any, ...], *arguments: Any, **keywords: Any) -> Any:
+        def member(at: int) -> list[Any]:
+            pairs = zip(arguments, in_dims, strict=True)
+            return [argument.select(dim, at) if isinstance(dim, int) else argument for argument, dim in pairs]
+
+        results = zip(*(operator(*member(at), **keywords) for at in range(info.batch_size)), strict=True)
+        stacked = tuple(torch.stack(parts) for parts in results)
+        return stacked, (0,) * len(stacked)
+
+    return rule
+
+
+torch.library.register_vmap("fascore::attention", _one_by_one(torch.ops.fascore.attention.default))
+torch.library.register_vmap("fascore::attention_backward", _one_by_one(torch.ops.fascore.attention_backward.default))
 
 
 class _Attention(torch.autograd.Function):
@@ -363,8 +406,55 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor | None, dmax: Any, dsum: Any, dlse: Tensor | None) -> Any:
         # Under create_graph the operator goes on the tape: whoever differentiates it is told that this is not there.
-        taped = torch.is_grad_enabled()
-        return None, *_gradient(ctx, torch.ops.fascore.attention_backward.default if taped else _backward, dy, dlse)
+        plain = not torch.is_grad_enabled() and _plain_eager((dy, dlse)) and _dense(dy) and _dense(dlse)
+        return None, *_gradient(ctx, _backward if plain else attention_backward, dy, dlse)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise NotImplementedError(_NO_FORWARD_MODE)
+
+
+class _TransformedAttention(torch.autograd.Function):
+    """fascore::attention under torch.func: vmap loops over the operators."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(keywords: dict[str, Any], *tensors: Tensor | None) -> Any:
+        return torch.ops.fascore.attention.default(*tensors, **keywords)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        keywords, *tensors = inputs
+        _save(ctx, tuple(tensors), keywords, output)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor, dmax: Any, dsum: Any, dlse: Tensor) -> Any:
+        return None, *_gradient(ctx, attention_backward, dy, dlse if ctx.with_lse else None)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise NotImplementedError(_NO_FORWARD_MODE)
+
+
+class _TransformedGradient(torch.autograd.Function):
+    """fascore::attention_backward under torch.func."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(keywords: dict[str, Any], want: list[bool], *tensors: Tensor | None) -> Any:
+        return torch.ops.fascore.attention_backward.default(*tensors, want, **keywords)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
+
+    backward = staticmethod(_second_derivative)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise NotImplementedError(_NO_FORWARD_MODE)
 
 
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter, type(None))
@@ -376,10 +466,28 @@ def _plain_eager(tensors: tuple[Tensor | None, ...]) -> bool:
     c = torch._C
     if c._len_torch_dispatch_stack() or c._len_torch_function_stack() or c._are_functorch_transforms_active():
         return False
+    if c._is_tracing():
+        return False
     for tensor in tensors:
         if type(tensor) not in _PLAIN_TYPES or (tensor is not None and not tensor.is_cpu):
             return False
     return True
+
+
+def _dispatch_keys(tensor: Tensor) -> int:
+    return torch._C._dispatch_keys(tensor).raw_repr()
+
+
+_MEMORY = _dispatch_keys(torch.empty(0))
+
+
+def _dense(tensor: Tensor | None) -> bool:
+    """Whether it is memory and no more: not a batch (is_grads_batched), not zeros without storage, not negated."""
+    return tensor is None or _dispatch_keys(tensor) == _MEMORY
+
+
+def _transformed() -> bool:
+    return torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling()
 
 
 def attention(tensors: tuple[Tensor | None, ...], statistics: bool = False, **keywords: Any) -> tuple[Any, ...]:
@@ -388,9 +496,21 @@ def attention(tensors: tuple[Tensor | None, ...], statistics: bool = False, **ke
     Without `statistics` the caller looks at attention_out and, with return_lse, at lse alone.
     """
     if not _plain_eager(tensors):
+        if _transformed():
+            return _TransformedAttention.apply(keywords, *tensors)
+        _refuse_tangents(TENSORS, tensors)
         return torch.ops.fascore.attention.default(*tensors, **keywords)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors[:DIFFERENTIABLE]):
         return _Attention.apply(keywords, *tensors)
     if statistics or keywords.get("return_lse", False):
         return _forward(*tensors, **keywords)
     return _forward_out(tensors, **keywords)
+
+
+def attention_backward(*arguments: Any, **keywords: Any) -> tuple[Tensor, ...]:
+    """The operator fascore::attention_backward: its tensors and `want`, its parameters."""
+    *tensors, want = arguments
+    if _transformed():
+        return _TransformedGradient.apply(keywords, want, *tensors)
+    _refuse_tangents(_BACKWARD_TENSORS, tensors)
+    return torch.ops.fascore.attention_backward.default(*arguments, **keywords)

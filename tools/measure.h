@@ -44,8 +44,9 @@ struct Size {
 
 /// Both norms of our error must stay within  1.1 × plain + slack, and slack is
 ///   one ulp of max|ref|                       bf16, f16: one rounding of one element may fall the other way
-///   the same, and factors 6 (maximum) and     f32: plain rounds as often as we do, so its error is a draw from the same
-///   1.1 + 3/√rows (Frobenius norm)            distribution. The largest error of either is a single draw, between 0.67
+///   the same, and factors 6 (maximum) and     f32: plain rounds as often as we do, so its error is a draw from the
+///   same 1.1 + 3/√rows (Frobenius norm)            distribution. The largest error of either is a single draw, between
+///   0.67
 ///                                             and 4 standard deviations; the norm is an average over the rows, whose
 ///                                             elements share much of their error (docs/numerics.md)
 ///   n · 2^-53 · max|ref|, √count times it     f64: the reference is rounded like we are; n terms of random sign summed

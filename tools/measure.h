@@ -42,21 +42,21 @@ struct Size {
 [[nodiscard]] Size size_of_values(const HostTensor& reference);
 [[nodiscard]] Error measure_error(const HostTensor& actual, const HostTensor& reference, DType ulp_dtype);
 
-/// Both norms of our error must stay within  1.1 × plain + slack, and slack is
-///   one ulp of max|ref|                       bf16, f16: one rounding of one element may fall the other way
-///   the same, and factors 6 (maximum) and     f32: plain rounds as often as we do, so its error is a draw from the
-///   same 1.1 + 3/√rows (Frobenius norm)            distribution. The largest error of either is a single draw, between
-///   0.67
-///                                             and 4 standard deviations; the norm is an average over the rows, whose
-///                                             elements share much of their error (docs/numerics.md)
-///   n · 2^-53 · max|ref|, √count times it     f64: the reference is rounded like we are; n terms of random sign summed
-///   for the Frobenius norm                    in two orders differ by about √n · 2^-53 · √n · rms(term), which is
-///                                             n · 2^-53 times the size of a term; n is the longest sum
-///   one ulp of bf16                           8-bit problems whose results are f32: P and dS are rounded to 8 bits on
-///   the
-///                                             way, and an f32 P beside a tie may fall the other way than a float64
-///                                             one. That moves one term by 2^-4 (e5m2: 2^-3) of itself; the largest
-///                                             result is a sum of many, so a term is taken as 2^-4 of it
+/// Both norms of our error must stay within  factor × plain + slack:
+///
+///   bf16, f16    1.1 and one ulp of max|ref|: one rounding of one element may fall the other way.
+///   f32          the same slack; 6 for the maximum, 1.1 + 3/√rows for the Frobenius norm. Plain rounds as often as we
+///                do, so its error is a draw from the distribution of ours. A largest error is a single draw, between
+///                0.67 and 4 standard deviations; the norm is an average over rows, whose elements share much of their
+///                error (docs/numerics.md).
+///   f64          1.1 and n · 2^-53 · max|ref|, √count times it for the Frobenius norm: the reference is rounded as we
+///                are; n terms of random sign summed in two orders differ by about √n · 2^-53 · √n · rms(term), which
+///                is n · 2^-53 times the size of a term; n is the longest sum.
+///   f32 results  1.1 and one ulp of bf16: P and dS are rounded to 8 bits on the way, and an f32 P beside a tie may
+///   fall of 8 bits    the other way than a float64 one. That moves one term by 2^-4 (e5m2: 2^-3) of itself; the
+///   largest
+///                result is a sum of many, so a term is taken as 2^-4 of it.
+///
 /// A gradient that cancels to nothing (max|ref| below `floor`, the rounding of its own terms) is right when ours does.
 struct Budget {
     DType dtype = DType::f32;  ///< of the output

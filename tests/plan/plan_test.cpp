@@ -119,12 +119,12 @@ TEST(Plan, WorkspaceIsLinearInTheLength) {
 }
 
 TEST(Plan, WorkspaceOfALongSequenceIsSmall) {
-    // S = 131072, D = 64, one head, bf16: 2·S·D·(4 forms of 2 bytes) and an f32 dq; far from S².
+    // S = 131072, D = 64, one head, bf16: S·D·(4 forms of 2 bytes and 4 streams of an f32 dq) are 192 MiB; far from S².
     const std::int64_t S = 131072;
     Problem problem = band_problem(Direction::backward, S, S, {-2 * S, 0});
     problem.N1 = problem.G = 1;
     const Plan plan = make_plan(problem, bf16_shape(), 1);
-    EXPECT_LT(plan.workspace.total_bytes(), 150U << 20);
+    EXPECT_LT(plan.workspace.total_bytes(), 200U << 20);
 }
 
 TEST(Blocking, TheLargestHeadsStillGetATile) {

@@ -35,6 +35,9 @@ std::vector<Case> cuttable() {
         {.name = "one_long_head_f64", .S1 = 500, .S2 = 700, .D = 32, .Dv = 32, .dtype = f64},
         {.name = "one_long_head_f16", .S1 = 700, .S2 = 900, .D = 64, .Dv = 64, .dtype = f16},
         {.name = "one_query_long_keys", .N1 = 2, .N2 = 1, .S1 = 1, .S2 = 3000, .D = 64, .Dv = 64, .dtype = bf16},
+        // dq in four streams, and in two of which a row block sees one or both.
+        {.name = "four_streams", .S1 = 300, .S2 = 4300, .D = 16, .Dv = 16, .dtype = f32, .rule = causal_bottom_right},
+        {.name = "two_streams", .S1 = 2200, .S2 = 2200, .D = 16, .Dv = 16, .dtype = f32, .rule = window(100, 0)},
         {.name = "group_of_8",
          .N1 = 8,
          .N2 = 1,

@@ -50,6 +50,9 @@ void add_shapes(Table& table) {
     table.add({.name = "long_query_short_key", .S1 = 1100, .S2 = 3, .D = 40, .Dv = 40}, every);
     table.add({.name = "many_small_heads", .B = 5, .N1 = 7, .N2 = 7, .S1 = 17, .S2 = 19, .D = 16, .Dv = 16}, every);
     table.add({.name = "long", .S1 = 1100, .S2 = 1100, .D = 64, .Dv = 64, .rule = causal_top_left}, {f32, bf16});
+    // dq in four streams (plan.h), one of which a causal row block does not see.
+    table.add({.name = "four_streams", .S1 = 260, .S2 = 4200, .D = 24, .Dv = 16, .rule = causal_top_left}, every);
+    table.add({.name = "four_streams_full", .S1 = 70, .S2 = 4200, .D = 16, .Dv = 24}, every);
     table.add({.name = "d_is_1", .S1 = 50, .S2 = 70, .D = 1, .Dv = 1}, every);
     table.add({.name = "d_is_2", .S1 = 50, .S2 = 70, .D = 2, .Dv = 2}, every);
     table.add({.name = "d_odd", .S1 = 65, .S2 = 98, .D = 37, .Dv = 37}, every);

@@ -52,10 +52,9 @@ struct Size {
 ///   f64          1.1 and n · 2^-53 · max|ref|, √count times it for the Frobenius norm: the reference is rounded as we
 ///                are; n terms of random sign summed in two orders differ by about √n · 2^-53 · √n · rms(term), which
 ///                is n · 2^-53 times the size of a term; n is the longest sum.
-///   f32 results  1.1 and one ulp of bf16: P and dS are rounded to 8 bits on the way, and an f32 P beside a tie may
-///   fall of 8 bits    the other way than a float64 one. That moves one term by 2^-4 (e5m2: 2^-3) of itself; the
-///   largest
-///                result is a sum of many, so a term is taken as 2^-4 of it.
+///   from 8 bits  f32 results: 1.1 and one ulp of bf16. P and dS are rounded to 8 bits on the way, and an f32 P beside
+///                a tie may fall the other way than a float64 one. That moves one term by 2^-4 (e5m2: 2^-3) of itself;
+///                the largest result is a sum of many, so a term is taken as 2^-4 of it.
 ///
 /// A gradient that cancels to nothing (max|ref| below `floor`, the rounding of its own terms) is right when ours does.
 struct Budget {

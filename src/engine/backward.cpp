@@ -24,7 +24,7 @@
 // J − streams only, which was started long ago. The last to add to dq_I adds the streams up and stores it.
 //
 // Data    shared by a unit   query and dy in rows form (A of S, dP) and by_rows (B of dK, dV), packed once by whoever
-//                            meets block I first; statistics and delta; the dq accumulator
+//                            meets block I first; statistics and delta; the dq streams
 //         of one thread      K, V of its kv block in three forms; the score tiles; dk and dv accumulators
 // Cost    the packing and the passes are O(S·D) and about 20 vector operations for 16 pairs.
 #include <atomic>
@@ -87,7 +87,6 @@ class Backward {
         auto* turn = grant_.at<std::int32_t>(buffers.turn, slot);
         auto* pending = grant_.at<std::int32_t>(buffers.pending, slot);
         const std::int64_t streams = grid.dq_streams();
-        const std::int64_t blocks = problem_.G * plan_.row_blocks;
         for (std::int64_t g = 0; g < problem_.G; ++g) {
             for (std::int64_t I = 0; I < grid.row_blocks; ++I) {
                 const std::int64_t index = g * plan_.row_blocks + I;
@@ -96,7 +95,7 @@ class Backward {
                 pending[index] = static_cast<std::int32_t>(seen.size());
                 for (std::int64_t k = 0; k < streams; ++k) {
                     const std::int64_t J = seen.begin + k;
-                    turn[J % streams * blocks + index] = static_cast<std::int32_t>(J);
+                    turn[dq_place(J % streams, index)] = static_cast<std::int32_t>(J);
                 }
             }
         }
@@ -460,13 +459,17 @@ class Backward {
         if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) store_query(task, n, block);
     }
 
+    // Where a stream of a query block's dq and its turn stand.
+    [[nodiscard]] std::int64_t dq_place(std::int64_t stream, std::int64_t index) const {
+        return stream * problem_.G * plan_.row_blocks + index;
+    }
+
     std::int32_t& dq_turn(std::int64_t slot, std::int64_t stream, const QueryBlock& block) const {
-        return grant_.at<std::int32_t>(plan_.backward.turn, slot)[stream * problem_.G * plan_.row_blocks + block.index];
+        return grant_.at<std::int32_t>(plan_.backward.turn, slot)[dq_place(stream, block.index)];
     }
 
     Acc* dq_of(std::int64_t slot, std::int64_t stream, const QueryBlock& block) const {
-        const std::int64_t place = stream * problem_.G * plan_.row_blocks + block.index;
-        return grant_.at<Acc>(plan_.backward.dq, slot) + place * plan_.Br * plan_.D_pad;
+        return grant_.at<Acc>(plan_.backward.dq, slot) + dq_place(stream, block.index) * plan_.Br * plan_.D_pad;
     }
 
     // dq of (head, I) leaves: the sum of its streams, in order.

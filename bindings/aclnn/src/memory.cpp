@@ -29,14 +29,10 @@ Blocks& blocks() {
 
 constexpr std::size_t block_alignment = 64;  // a cache line, and what the widest loads like
 
-Verdict null(const char* parameter) {
-    return {ACL_ERROR_INVALID_PARAM, std::string(parameter) + ": null, must be given"};
-}
-
 }  // namespace
 
 Verdict allocate(const char* parameter, void** address, std::size_t bytes, Place place) {
-    if (address == nullptr) return null(parameter);
+    if (address == nullptr) return null(ACL_ERROR_INVALID_PARAM, parameter);
     if (bytes == 0) return {ACL_ERROR_INVALID_PARAM, "size: given 0, must be 1 or more"};
     void* fresh = nullptr;
     if (posix_memalign(&fresh, block_alignment, bytes) != 0) {
@@ -54,7 +50,7 @@ Verdict allocate(const char* parameter, void** address, std::size_t bytes, Place
 }
 
 Verdict release(const char* parameter, void* address, Place place) {
-    if (address == nullptr) return null(parameter);
+    if (address == nullptr) return null(ACL_ERROR_INVALID_PARAM, parameter);
     {
         const std::lock_guard lock(blocks().mutex);
         const auto found = blocks().by_address.find(reinterpret_cast<std::uintptr_t>(address));

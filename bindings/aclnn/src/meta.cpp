@@ -94,10 +94,6 @@ Registry<std::vector<bool>>& bool_arrays() { return registry<std::vector<bool>, 
 Registry<List>& tensor_lists() { return registry<List, Kind::tensor_list>(); }
 Registry<List>& scalar_lists() { return registry<List, Kind::scalar_list>(); }
 
-Verdict null(const char* parameter) {
-    return {ACLNN_ERR_PARAM_NULLPTR, std::string(parameter) + ": null, must be given"};
-}
-
 Verdict dead(const char* parameter, const void* handle) {
     return {ACLNN_ERR_PARAM_INVALID,
             std::string(parameter) + ": " + text_of(handle) + " is not alive, must be created and not yet destroyed"};
@@ -177,7 +173,7 @@ template <class Element, class Stored>
 void* create_array(const char* function, Registry<std::vector<Stored>>& kept, const Element* value,
                    std::uint64_t size) noexcept {
     return create(function, kept, [&](std::vector<Stored>& array) -> Verdict {
-        if (value == nullptr && size > 0) return null("value");
+        if (value == nullptr && size > 0) return null(ACLNN_ERR_PARAM_NULLPTR, "value");
         array.reserve(size);  // throws where the end of so many could not even be addressed
         array.assign(value, value + (value == nullptr ? 0 : size));
         return {};
@@ -215,7 +211,7 @@ template <class T, class Element>
 void* create_list(const char* function, Registry<List>& lists, Registry<T>& kept, const Element* const* value,
                   std::uint64_t size) noexcept {
     return create(function, lists, [&](List& list) -> Verdict {
-        if (value == nullptr && size > 0) return null("value");
+        if (value == nullptr && size > 0) return null(ACLNN_ERR_PARAM_NULLPTR, "value");
         list.reserve(size);
         for (std::uint64_t k = 0; k < size; ++k) list.push_back(value[k]);
         // Null elements are places without a tensor. Nothing is taken over unless all can be.
@@ -254,8 +250,8 @@ template <class T>
 aclnnStatus size_of_array(const char* function, const char* parameter, Registry<T>& kept, const void* handle,
                           std::uint64_t* size) noexcept {
     return operator_call(function, [&]() -> Verdict {
-        if (handle == nullptr) return null(parameter);
-        if (size == nullptr) return null("size");
+        if (handle == nullptr) return null(ACLNN_ERR_PARAM_NULLPTR, parameter);
+        if (size == nullptr) return null(ACLNN_ERR_PARAM_NULLPTR, "size");
         return kept.with(handle, [&](const T& value) { *size = value.size(); }) ? Verdict{} : dead(parameter, handle);
     });
 }
@@ -265,8 +261,8 @@ template <class Target, class Get>
 aclnnStatus ask(const char* function, const aclTensor* tensor, const char* parameter, const Target* target,
                 const Get& get) noexcept {
     return operator_call(function, [&]() -> Verdict {
-        if (tensor == nullptr) return null("tensor");
-        if (target == nullptr) return null(parameter);
+        if (tensor == nullptr) return null(ACLNN_ERR_PARAM_NULLPTR, "tensor");
+        if (target == nullptr) return null(ACLNN_ERR_PARAM_NULLPTR, parameter);
         return tensors().with(tensor, get) ? Verdict{} : dead("tensor", tensor);
     });
 }
@@ -274,9 +270,9 @@ aclnnStatus ask(const char* function, const aclTensor* tensor, const char* param
 aclnnStatus ask_axes(const char* function, const aclTensor* tensor, Axes Tensor::*which, const char* parameter,
                      std::int64_t** extents, const char* count_parameter, std::uint64_t* count) noexcept {
     return operator_call(function, [&]() -> Verdict {
-        if (tensor == nullptr) return null("tensor");
-        if (extents == nullptr) return null(parameter);
-        if (count == nullptr) return null(count_parameter);
+        if (tensor == nullptr) return null(ACLNN_ERR_PARAM_NULLPTR, "tensor");
+        if (extents == nullptr) return null(ACLNN_ERR_PARAM_NULLPTR, parameter);
+        if (count == nullptr) return null(ACLNN_ERR_PARAM_NULLPTR, count_parameter);
         Tensor found;
         if (!tensors().read(tensor, found)) return dead("tensor", tensor);
         const Axes& axes = found.*which;
@@ -352,7 +348,7 @@ aclnnStatus aclInitTensor(aclTensor* tensor, const int64_t* viewDims, uint64_t v
                           const int64_t* stride, int64_t offset, aclFormat format, const int64_t* storageDims,
                           uint64_t storageDimsNum, void* tensorDataAddr) {
     return operator_call("aclInitTensor", [&]() -> Verdict {
-        if (tensor == nullptr) return null("tensor");
+        if (tensor == nullptr) return null(ACLNN_ERR_PARAM_NULLPTR, "tensor");
         Tensor anew;
         if (Verdict v = describe(
                 {viewDims, viewDimsNum, dataType, stride, offset, format, storageDims, storageDimsNum, tensorDataAddr},
@@ -370,7 +366,7 @@ aclnnStatus aclInitTensor(aclTensor* tensor, const int64_t* viewDims, uint64_t v
 
 aclScalar* aclCreateScalar(void* value, aclDataType dataType) {
     return static_cast<aclScalar*>(create("aclCreateScalar", scalars(), [&](Scalar& scalar) -> Verdict {
-        if (value == nullptr) return null("value");
+        if (value == nullptr) return null(ACLNN_ERR_PARAM_NULLPTR, "value");
         scalar.dtype = dataType;
         scalar.value.resize(aclDataTypeSize(dataType));
         if (scalar.value.empty()) {

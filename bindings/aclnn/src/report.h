@@ -23,6 +23,11 @@ struct Verdict {
     [[nodiscard]] bool ok() const noexcept { return code == 0; }
 };
 
+/// The refusal of a null pointer.
+[[nodiscard]] inline Verdict null(int code, const char* parameter) {
+    return {code, std::string(parameter) + ": null, must be given"};
+}
+
 /// Leaves "<function>: <text>" to this thread and returns the code. Out of memory, the code alone is returned.
 int report(int code, std::string_view function, std::string_view text) noexcept;
 

@@ -21,10 +21,6 @@ namespace fascore::aclnn {
 
 namespace {
 
-Verdict null(const char* parameter) {
-    return {ACL_ERROR_INVALID_PARAM, std::string(parameter) + ": null, must be given"};
-}
-
 // ---- process ----
 
 std::mutex process_mutex;
@@ -96,13 +92,13 @@ Verdict dead_stream(const void* stream) {
 }
 
 Verdict create_stream(aclrtStream* stream) {
-    if (stream == nullptr) return null("stream");
+    if (stream == nullptr) return null(ACL_ERROR_INVALID_PARAM, "stream");
     *stream = add_stream();
     return {};
 }
 
 Verdict destroy_stream(aclrtStream stream, Stream::Closing how) {
-    if (stream == nullptr) return null("stream");
+    if (stream == nullptr) return null(ACL_ERROR_INVALID_PARAM, "stream");
     const std::shared_ptr<Stream> taken = take_stream(stream);
     if (taken == nullptr) return dead_stream(stream);
     taken->close(how);
@@ -127,7 +123,7 @@ Verdict synchronize(aclrtStream stream, std::int32_t milliseconds) {
 
 Verdict check_span(const char* parameter, const void* address, std::size_t bytes) {
     if (bytes == 0) return {};
-    if (address == nullptr) return null(parameter);
+    if (address == nullptr) return null(ACL_ERROR_INVALID_PARAM, parameter);
     if (const std::size_t room = room_at(address); room < bytes) {
         return {ACL_ERROR_INVALID_PARAM, std::string(parameter) + ": " + std::to_string(bytes) +
                                              " bytes, its block has " + std::to_string(room) + " from there"};
@@ -281,7 +277,7 @@ aclError aclrtResetDevice(int32_t deviceId) {
 
 aclError aclrtGetDevice(int32_t* deviceId) {
     return runtime_call("aclrtGetDevice", [&]() -> Verdict {
-        if (deviceId == nullptr) return null("deviceId");
+        if (deviceId == nullptr) return null(ACL_ERROR_INVALID_PARAM, "deviceId");
         *deviceId = 0;
         return {};
     });
@@ -289,7 +285,7 @@ aclError aclrtGetDevice(int32_t* deviceId) {
 
 aclError aclrtGetDeviceCount(uint32_t* count) {
     return runtime_call("aclrtGetDeviceCount", [&]() -> Verdict {
-        if (count == nullptr) return null("count");
+        if (count == nullptr) return null(ACL_ERROR_INVALID_PARAM, "count");
         *count = 1;
         return {};
     });
@@ -301,7 +297,7 @@ aclError aclrtSynchronizeDevice(void) {
 
 aclError aclrtGetRunMode(aclrtRunMode* runMode) {
     return runtime_call("aclrtGetRunMode", [&]() -> Verdict {
-        if (runMode == nullptr) return null("runMode");
+        if (runMode == nullptr) return null(ACL_ERROR_INVALID_PARAM, "runMode");
         *runMode = ACL_HOST;
         return {};
     });
@@ -309,7 +305,7 @@ aclError aclrtGetRunMode(aclrtRunMode* runMode) {
 
 aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId) {
     return runtime_call("aclrtCreateContext", [&]() -> Verdict {
-        if (context == nullptr) return null("context");
+        if (context == nullptr) return null(ACL_ERROR_INVALID_PARAM, "context");
         if (Verdict v = check_device(deviceId); !v.ok()) return v;
         current_context = *context = contexts().add({});
         return {};
@@ -318,7 +314,7 @@ aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId) {
 
 aclError aclrtDestroyContext(aclrtContext context) {
     return runtime_call("aclrtDestroyContext", [&]() -> Verdict {
-        if (context == nullptr) return null("context");
+        if (context == nullptr) return null(ACL_ERROR_INVALID_PARAM, "context");
         if (context == default_context()) {
             return {ACL_ERROR_INVALID_PARAM, "context: the device's default, must be one of aclrtCreateContext"};
         }
@@ -330,7 +326,7 @@ aclError aclrtDestroyContext(aclrtContext context) {
 
 aclError aclrtSetCurrentContext(aclrtContext context) {
     return runtime_call("aclrtSetCurrentContext", [&]() -> Verdict {
-        if (context == nullptr) return null("context");
+        if (context == nullptr) return null(ACL_ERROR_INVALID_PARAM, "context");
         if (!contexts().with(context, [](const Options&) {})) return dead_context(context);
         current_context = context;
         return {};
@@ -339,7 +335,7 @@ aclError aclrtSetCurrentContext(aclrtContext context) {
 
 aclError aclrtGetCurrentContext(aclrtContext* context) {
     return runtime_call("aclrtGetCurrentContext", [&]() -> Verdict {
-        if (context == nullptr) return null("context");
+        if (context == nullptr) return null(ACL_ERROR_INVALID_PARAM, "context");
         *context = context_here();
         return {};
     });
@@ -356,7 +352,7 @@ aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value) {
 
 aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t* value) {
     return runtime_call("aclrtGetSysParamOpt", [&]() -> Verdict {
-        if (value == nullptr) return null("value");
+        if (value == nullptr) return null(ACL_ERROR_INVALID_PARAM, "value");
         if (Verdict v = check_option(opt); !v.ok()) return v;
         const std::lock_guard lock(options_mutex);
         *value = process_options.value[static_cast<int>(opt)];
@@ -371,7 +367,7 @@ aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value) {
 
 aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t* value) {
     return runtime_call("aclrtCtxGetSysParamOpt", [&]() -> Verdict {
-        if (value == nullptr) return null("value");
+        if (value == nullptr) return null(ACL_ERROR_INVALID_PARAM, "value");
         return context_option(opt, [&](const std::int64_t& kept) { *value = kept; });
     });
 }

@@ -394,7 +394,15 @@ torch.library.register_vmap("fascore::attention", _one_by_one(torch.ops.fascore.
 torch.library.register_vmap("fascore::attention_backward", _one_by_one(torch.ops.fascore.attention_backward.default))
 
 
-class _Attention(torch.autograd.Function):
+class _ReverseOnly(torch.autograd.Function):
+    """A function without a forward-mode derivative, which says so."""
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise NotImplementedError(_NO_FORWARD_MODE)
+
+
+class _Attention(_ReverseOnly):
     """fascore::attention for plain eager mode."""
 
     @staticmethod
@@ -409,12 +417,8 @@ class _Attention(torch.autograd.Function):
         plain = not torch.is_grad_enabled() and _plain_eager((dy, dlse)) and _dense(dy) and _dense(dlse)
         return None, *_gradient(ctx, _backward if plain else attention_backward, dy, dlse)
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise NotImplementedError(_NO_FORWARD_MODE)
 
-
-class _TransformedAttention(torch.autograd.Function):
+class _TransformedAttention(_ReverseOnly):
     """fascore::attention under torch.func: vmap loops over the operators."""
 
     generate_vmap_rule = True
@@ -432,12 +436,8 @@ class _TransformedAttention(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor, dmax: Any, dsum: Any, dlse: Tensor) -> Any:
         return None, *_gradient(ctx, attention_backward, dy, dlse if ctx.with_lse else None)
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise NotImplementedError(_NO_FORWARD_MODE)
 
-
-class _TransformedGradient(torch.autograd.Function):
+class _TransformedGradient(_ReverseOnly):
     """fascore::attention_backward under torch.func."""
 
     generate_vmap_rule = True
@@ -451,10 +451,6 @@ class _TransformedGradient(torch.autograd.Function):
         pass
 
     backward = staticmethod(_second_derivative)
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise NotImplementedError(_NO_FORWARD_MODE)
 
 
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter, type(None))

@@ -83,22 +83,7 @@ class Backward {
         const Grid grid = plan_.grid(batch.band, batch.S1, batch.S2);
         const std::int64_t h = unit % problem_.N2;
         const BackwardBuffers& buffers = plan_.backward;
-        auto* state = grant_.at<std::uint32_t>(buffers.pack_state, slot);
-        auto* turn = grant_.at<std::int32_t>(buffers.turn, slot);
-        auto* pending = grant_.at<std::int32_t>(buffers.pending, slot);
-        const std::int64_t streams = grid.dq_streams();
-        for (std::int64_t g = 0; g < problem_.G; ++g) {
-            for (std::int64_t I = 0; I < grid.row_blocks; ++I) {
-                const std::int64_t index = g * plan_.row_blocks + I;
-                const Range seen = grid.column_blocks_of(I);
-                state[index] = 0;
-                pending[index] = static_cast<std::int32_t>(seen.size());
-                for (std::int64_t k = 0; k < streams; ++k) {
-                    const std::int64_t J = seen.begin + k;
-                    turn[dq_place(J % streams, index)] = static_cast<std::int32_t>(J);
-                }
-            }
-        }
+        std::fill_n(grant_.at<std::uint32_t>(buffers.pack_state, slot), problem_.G * plan_.ring, 0U);
         // What sees nothing and what nobody sees. Only dsink asks rows that see nothing.
         for (std::int64_t g = 0; g < problem_.G; ++g) {
             const std::int64_t n = h * problem_.G + g;
@@ -167,7 +152,8 @@ class Backward {
 
     // Query block I of head g of the unit: its shared buffers.
     struct QueryBlock {
-        std::int64_t index;
+        std::int64_t index;  // of (head, place in the ring)
+        std::uint32_t use;   // of that place
         std::int64_t I;
         Range rows;
         std::byte* query_rows;
@@ -216,12 +202,13 @@ class Backward {
         const std::int64_t element = plan_.shape.element_bytes();
         const std::int64_t slot = task.slot;
         QueryBlock block{};
-        block.index = g * plan_.row_blocks + I;
+        block.index = g * plan_.ring + I % plan_.ring;
+        block.use = static_cast<std::uint32_t>(I / plan_.ring);
         block.I = I;
         block.rows = task.grid.row_block(I);
-        block.query_rows = grant_.at(buffers.query_rows, slot) + block.index * plan_.Br * plan_.D_row * element;
+        block.query_rows = grant_.at(buffers.query_rows, slot) + block.index * plan_.Br * plan_.D_ld * element;
         block.query_panels = grant_.at(buffers.query_panels, slot) + block.index * plan_.query_panels.bytes;
-        block.dy_rows = grant_.at(buffers.dy_rows, slot) + block.index * plan_.Br * plan_.Dv_row * element;
+        block.dy_rows = grant_.at(buffers.dy_rows, slot) + block.index * plan_.Br * plan_.Dv_ld * element;
         block.dy_panels = grant_.at(buffers.dy_panels, slot) + block.index * plan_.dy_panels.bytes;
         block.max = grant_.at<Acc>(buffers.statistics, slot) + block.index * 3 * plan_.Br;
         block.inverse = block.max + plan_.Br;
@@ -236,39 +223,53 @@ class Backward {
         const BackwardBuffers& buffers = plan_.backward;
         const std::int64_t rows = task.columns.size();
         const std::int64_t padded = (rows + granule - 1) / granule * granule;
-        std::byte* rows_form = grant_.at(buffers.load, task.member);
+        std::byte* panels = grant_.at(buffers.key_panels, task.member);
+        std::byte* value_form = grant_.at(buffers.load, task.member);
+        std::byte* key_form = plan_.rows_are_panels ? panels : value_form;
         auto* flags = grant_.at<std::uint8_t>(buffers.key_flags, task.member);
 
-        load(kernels_, key_rows(task.batch), task.h, task.columns, {rows_form, plan_.D_row, padded, flags});
-        pack(kernels_.pack_by_columns, plan_.shape, rows_form, plan_.D_row, padded, plan_.D_row, plan_.key_columns,
+        load(kernels_, key_rows(task.batch), task.h, task.columns, {key_form, plan_.D_row, plan_.D_ld, padded, flags});
+        pack(kernels_.pack_by_columns, plan_.shape, key_form, plan_.D_ld, padded, plan_.D_row, plan_.key_columns,
              grant_.at(buffers.key_columns, task.member));
         if (dq_wanted_) {
-            std::byte* panels = grant_.at(buffers.key_panels, task.member);
-            pack(kernels_.pack_by_rows, plan_.shape, rows_form, plan_.D_row, padded, plan_.D_pad, plan_.key_panels,
-                 panels);
+            if (!plan_.rows_are_panels) {
+                pack(kernels_.pack_by_rows, plan_.shape, key_form, plan_.D_ld, padded, plan_.D_pad, plan_.key_panels,
+                     panels);
+            }
             task.key_flagged = zero_flagged(flags, rows, problem_.D, plan_.key_panels, plan_.shape, panels);
         }
-        load(kernels_, value_rows(task.batch), task.h, task.columns, {rows_form, plan_.Dv_row, padded, nullptr});
-        pack(kernels_.pack_by_columns, plan_.shape, rows_form, plan_.Dv_row, padded, plan_.Dv_row, plan_.value_columns,
+        load(kernels_, value_rows(task.batch), task.h, task.columns,
+             {value_form, plan_.Dv_row, plan_.Dv_ld, padded, nullptr});
+        pack(kernels_.pack_by_columns, plan_.shape, value_form, plan_.Dv_ld, padded, plan_.Dv_row, plan_.value_columns,
              grant_.at(buffers.value_columns, task.member));
     }
 
-    // 2. The query block in its forms, its statistics and delta.
+    // 2. The query block in its forms, its statistics and delta, and nothing added to its dq yet.
     void load_query(const Task& task, std::int64_t n, const QueryBlock& block) {
         const Batch& batch = task.batch;
         const std::int64_t rows = block.rows.size();
         const std::int64_t step = plan_.shape.step;
         const std::int64_t padded = (rows + step - 1) / step * step;
 
-        load(kernels_, query_rows(batch), n, block.rows, {block.query_rows, plan_.D_row, padded, block.query_flags});
-        if (dk_wanted_) {
-            pack(kernels_.pack_by_rows, plan_.shape, block.query_rows, plan_.D_row, padded, plan_.D_pad,
+        const Range seen = task.grid.column_blocks_of(block.I);
+        grant_.at<std::int32_t>(plan_.backward.pending, task.slot)[block.index] =
+            static_cast<std::int32_t>(seen.size());
+        const std::int64_t streams = task.grid.dq_streams();
+        for (std::int64_t J = seen.begin; J < seen.begin + streams; ++J) {
+            dq_turn(task.slot, J % streams, block) = static_cast<std::int32_t>(J);
+        }
+
+        load(kernels_, query_rows(batch), n, block.rows,
+             {block.query_rows, plan_.D_row, plan_.D_ld, padded, block.query_flags});
+        if (dk_wanted_ && !plan_.rows_are_panels) {
+            pack(kernels_.pack_by_rows, plan_.shape, block.query_rows, plan_.D_ld, padded, plan_.D_pad,
                  plan_.query_panels, block.query_panels);
             zero_flagged(block.query_flags, rows, problem_.D, plan_.query_panels, plan_.shape, block.query_panels);
         }
-        load(kernels_, dy_rows(batch), n, block.rows, {block.dy_rows, plan_.Dv_row, padded, block.dy_flags});
-        if (problem_.dv.wanted) {
-            pack(kernels_.pack_by_rows, plan_.shape, block.dy_rows, plan_.Dv_row, padded, plan_.Dv_pad, plan_.dy_panels,
+        load(kernels_, dy_rows(batch), n, block.rows,
+             {block.dy_rows, plan_.Dv_row, plan_.Dv_ld, padded, block.dy_flags});
+        if (problem_.dv.wanted && !plan_.rows_are_panels) {
+            pack(kernels_.pack_by_rows, plan_.shape, block.dy_rows, plan_.Dv_ld, padded, plan_.Dv_pad, plan_.dy_panels,
                  block.dy_panels);
             zero_flagged(block.dy_flags, rows, problem_.Dv, plan_.dy_panels, plan_.shape, block.dy_panels);
         }
@@ -306,8 +307,7 @@ class Backward {
         const BackwardBuffers& buffers = plan_.backward;
         const std::int64_t n = task.h * problem_.G + g;
         const QueryBlock block = query_block(task, g, I);
-        once(grant_.at<std::uint32_t>(buffers.pack_state, task.slot)[block.index], state_,
-             [&] { load_query(task, n, block); });
+        once(pack_state(task.slot, block), block.use, state_, [&] { load_query(task, n, block); });
         if (state_.stopped()) return;
 
         auto* spans = grant_.at<kernels::Span>(buffers.spans, task.member);
@@ -338,18 +338,14 @@ class Backward {
         product.ldc = plan_.tile_ld;
         product.column_span = mask.column_span;
         product.a = block.query_rows;
-        product.a_row = plan_.D_row * element;
-        product.b = grant_.at(buffers.key_columns, task.member);
-        product.b_panel = plan_.key_columns.panel_bytes;
-        product.b_width = static_cast<std::int32_t>(plan_.key_columns.width);
+        product.a_row = plan_.D_ld * element;
+        set_b(product, plan_.key_columns, grant_.at(buffers.key_columns, task.member));
         product.k = steps(problem_.D);
         product.c = scores;
         kernels_.product(product);
         product.a = block.dy_rows;
-        product.a_row = plan_.Dv_row * element;
-        product.b = grant_.at(buffers.value_columns, task.member);
-        product.b_panel = plan_.value_columns.panel_bytes;
-        product.b_width = static_cast<std::int32_t>(plan_.value_columns.width);
+        product.a_row = plan_.Dv_ld * element;
+        set_b(product, plan_.value_columns, grant_.at(buffers.value_columns, task.member));
         product.k = steps(problem_.Dv);
         product.c = dp;
         kernels_.product(product);
@@ -390,9 +386,8 @@ class Backward {
         product.depth_span = mask.depth_columns;
         if (problem_.dv.wanted) {
             product.a = pass.p_depth;
-            product.b = block.dy_panels;
-            product.b_panel = plan_.dy_panels.panel_bytes;
-            product.b_width = static_cast<std::int32_t>(plan_.dy_panels.width);
+            set_b(product, plan_.dy_panels,
+                  clean_panels(task, block.dy_rows, block.dy_panels, plan_.dy_panels, block.dy_flags, rows, problem_.Dv));
             product.n = static_cast<std::int32_t>(plan_.Dv_pad);
             product.c = grant_.at(buffers.dv, task.member);
             product.ldc = plan_.Dv_pad;
@@ -402,9 +397,9 @@ class Backward {
         }
         if (dk_wanted_) {
             product.a = pass.ds_depth;
-            product.b = block.query_panels;
-            product.b_panel = plan_.query_panels.panel_bytes;
-            product.b_width = static_cast<std::int32_t>(plan_.query_panels.width);
+            set_b(product, plan_.query_panels,
+                  clean_panels(task, block.query_rows, block.query_panels, plan_.query_panels, block.query_flags, rows,
+                               problem_.D));
             product.n = static_cast<std::int32_t>(plan_.D_pad);
             product.c = grant_.at(buffers.dk, task.member);
             product.ldc = plan_.D_pad;
@@ -420,9 +415,7 @@ class Backward {
             product.a = pass.ds_rows;
             product.a_row = plan_.tile_ld * element;
             product.a_step = word;
-            product.b = grant_.at(buffers.key_panels, task.member);
-            product.b_panel = plan_.key_panels.panel_bytes;
-            product.b_width = static_cast<std::int32_t>(plan_.key_panels.width);
+            set_b(product, plan_.key_panels, grant_.at(buffers.key_panels, task.member));
             product.c = dq;
             product.ldc = plan_.D_pad;
             product.m = rows;
@@ -436,18 +429,40 @@ class Backward {
         });
     }
 
-    // The ordered addition to J's stream of dq of (head, I): J's turn comes after every lower J of the stream that sees
-    // I. Once anything was added, started_bit stands in the turn: until then the accumulator holds nothing.
+    // The by_rows form of a query block's operand, its flagged rows zero. Where the rows form is that form, which S and
+    // dP want with its NaN and Inf, the zeros are put in a copy, for this tile: nobody pays for them who has none.
+    const std::byte* clean_panels(const Task& task, const std::byte* rows_form, const std::byte* panels,
+                                  const PanelForm& form, const std::uint8_t* flags, std::int64_t rows,
+                                  std::int64_t columns) const {
+        if (!plan_.rows_are_panels) return panels;
+        if (!any_flagged(flags, rows)) return rows_form;
+        std::byte* clean = grant_.at(plan_.backward.clean, task.member);
+        std::memcpy(clean, rows_form, static_cast<std::size_t>(rows * form.pitch * plan_.shape.word_bytes));
+        zero_flagged(flags, rows, columns, form, plan_.shape, clean);
+        return clean;
+    }
+
+    // The ordered addition to dq of (head, I), and the end of the block's use with the last one.
     template <class Add>
     void take_turn(const Task& task, std::int64_t n, const QueryBlock& block, const Add& add) {
-        if (!dq_wanted_) return;
+        if (dq_wanted_ && !add_in_turn(task, block, add)) return;
+        std::atomic_ref<std::int32_t> pending(grant_.at<std::int32_t>(plan_.backward.pending, task.slot)[block.index]);
+        if (pending.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+        if (dq_wanted_) store_query(task, n, block);
+        use_up(pack_state(task.slot, block), block.use);
+    }
+
+    // J's turn in its stream comes after every lower J of the stream that sees I. Once anything was added, started_bit
+    // stands in the turn: until then the accumulator holds nothing. False when the run was stopped meanwhile.
+    template <class Add>
+    bool add_in_turn(const Task& task, const QueryBlock& block, const Add& add) {
         const std::int64_t streams = task.grid.dq_streams();
         const std::int64_t stream = task.J % streams;
         std::atomic_ref<std::int32_t> turn(dq_turn(task.slot, stream, block));
         const auto mine = static_cast<std::int32_t>(task.J);
         std::int32_t seen = turn.load(std::memory_order_acquire);
         for (int round = 0; (seen & turn_mask) != mine; ++round) {
-            if (state_.stopped()) return;
+            if (state_.stopped()) return false;
             spin_pause(round);
             seen = turn.load(std::memory_order_acquire);
         }
@@ -455,13 +470,16 @@ class Backward {
         const bool added = add(dq_of(task.slot, stream, block), started);
         const auto next = static_cast<std::int32_t>(task.J + streams);
         turn.store(next | (started || added ? started_bit : 0), std::memory_order_release);
-        std::atomic_ref<std::int32_t> pending(grant_.at<std::int32_t>(plan_.backward.pending, task.slot)[block.index]);
-        if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) store_query(task, n, block);
+        return true;
+    }
+
+    std::uint32_t& pack_state(std::int64_t slot, const QueryBlock& block) const {
+        return grant_.at<std::uint32_t>(plan_.backward.pack_state, slot)[block.index];
     }
 
     // Where a stream of a query block's dq and its turn stand.
     [[nodiscard]] std::int64_t dq_place(std::int64_t stream, std::int64_t index) const {
-        return stream * problem_.G * plan_.row_blocks + index;
+        return stream * problem_.G * plan_.ring + index;
     }
 
     std::int32_t& dq_turn(std::int64_t slot, std::int64_t stream, const QueryBlock& block) const {

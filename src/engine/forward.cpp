@@ -89,7 +89,7 @@ class Forward {
         const ForwardBuffers& buffers = plan_.forward;
 
         load(kernels_, query_rows(batch), task.n, task.rows,
-             {grant_.at(buffers.query_rows, member), plan_.D_row, task.rows.size(), nullptr, problem_.scale < 0});
+             {grant_.at(buffers.query_rows, member), plan_.D_row, plan_.D_ld, task.rows.size(), nullptr, problem_.scale < 0});
         auto* max = grant_.at<Acc>(buffers.statistics, member);
         task.max = max;
         task.sum = max + plan_.Br;
@@ -151,12 +151,16 @@ class Forward {
         std::byte* value_panels = grant_.at(buffers.value_panels, task.slot) + J * plan_.value_panels.bytes;
         std::uint8_t* flags = grant_.at<std::uint8_t>(buffers.value_flags, task.slot) + J * plan_.Bc;
 
-        load(kernels_, key_rows(task.batch), task.h, columns, {rows_form, plan_.D_row, padded, nullptr});
-        pack(kernels_.pack_by_columns, plan_.shape, rows_form, plan_.D_row, padded, plan_.D_row, plan_.key_columns,
+        load(kernels_, key_rows(task.batch), task.h, columns, {rows_form, plan_.D_row, plan_.D_ld, padded, nullptr});
+        pack(kernels_.pack_by_columns, plan_.shape, rows_form, plan_.D_ld, padded, plan_.D_row, plan_.key_columns,
              grant_.at(buffers.key_panels, task.slot) + J * plan_.key_columns.bytes);
-        load(kernels_, value_rows(task.batch), task.h, columns, {rows_form, plan_.Dv_row, padded, flags});
-        pack(kernels_.pack_by_rows, plan_.shape, rows_form, plan_.Dv_row, padded, plan_.Dv_pad, plan_.value_panels,
-             value_panels);
+        std::byte* value_rows_form = plan_.rows_are_panels ? value_panels : rows_form;
+        load(kernels_, value_rows(task.batch), task.h, columns,
+             {value_rows_form, plan_.Dv_row, plan_.Dv_ld, padded, flags});
+        if (!plan_.rows_are_panels) {
+            pack(kernels_.pack_by_rows, plan_.shape, value_rows_form, plan_.Dv_ld, padded, plan_.Dv_pad,
+                 plan_.value_panels, value_panels);
+        }
         zero_flagged(flags, rows, problem_.Dv, plan_.value_panels, plan_.shape, value_panels);
     }
 
@@ -171,7 +175,7 @@ class Forward {
             {grant_.at<std::uint16_t>(buffers.mask_words, task.member), spans, spans + plan_.Br, nullptr,
              grant_.at(buffers.bias, task.member), grant_.at<std::uint16_t>(buffers.keep_words, task.member)});
         if (mask.kind == TileClass::empty) return false;
-        once(grant_.at<std::uint32_t>(buffers.pack_state, task.slot)[J], state_, [&] { load_key_value(task, J); });
+        once(grant_.at<std::uint32_t>(buffers.pack_state, task.slot)[J], 0, state_, [&] { load_key_value(task, J); });
 
         const std::int64_t word = plan_.shape.word_bytes;
         const std::int64_t element = plan_.shape.element_bytes();
@@ -183,11 +187,10 @@ class Forward {
 
         ProductArgs product{};
         product.a = grant_.at(buffers.query_rows, task.member);
-        product.a_row = plan_.D_row * element;
+        product.a_row = plan_.D_ld * element;
         product.a_step = word;
-        product.b = grant_.at(buffers.key_panels, task.slot) + J * plan_.key_columns.bytes;
-        product.b_panel = plan_.key_columns.panel_bytes;
-        product.b_width = static_cast<std::int32_t>(plan_.key_columns.width);
+        set_b(product, plan_.key_columns,
+              grant_.at(buffers.key_panels, task.slot) + J * plan_.key_columns.bytes);
         product.c = scores;
         product.ldc = plan_.tile_ld;
         product.m = static_cast<std::int32_t>(rows.size());
@@ -229,9 +232,8 @@ class Forward {
         }
         product.a = pass.p;
         product.a_row = plan_.tile_ld * element;
-        product.b = grant_.at(buffers.value_panels, task.slot) + J * plan_.value_panels.bytes;
-        product.b_panel = plan_.value_panels.panel_bytes;
-        product.b_width = static_cast<std::int32_t>(plan_.value_panels.width);
+        set_b(product, plan_.value_panels,
+              grant_.at(buffers.value_panels, task.slot) + J * plan_.value_panels.bytes);
         product.c = out;
         product.ldc = plan_.Dv_pad;
         product.n = static_cast<std::int32_t>(plan_.Dv_pad);

@@ -174,18 +174,29 @@ class Schedule {
     std::atomic<std::int64_t> tasks_finished_{0};
 };
 
-/// Work that whoever comes first does and everyone else waits for: 0 untouched, 1 under way, 2 done.
+/// Work that whoever comes first does and everyone else waits for. What it leaves may be used up and made again for
+/// another `use` of the same place: the word counts 3·use untouched, + 1 under way, + 2 done. A use that has not begun
+/// is waited for.
 template <class Work>
-void once(std::uint32_t& word, const RunState& state, const Work& work) {
+void once(std::uint32_t& word, std::uint32_t use, const RunState& state, const Work& work) {
+    const std::uint32_t untouched = 3 * use;
     std::atomic_ref<std::uint32_t> ready(word);
-    std::uint32_t seen = ready.load(std::memory_order_acquire);
-    if (seen == 2) return;
-    if (seen == 0 && ready.compare_exchange_strong(seen, 1, std::memory_order_acq_rel)) {
-        work();
-        ready.store(2, std::memory_order_release);
-        return;
+    for (int round = 0;; ++round) {
+        std::uint32_t seen = ready.load(std::memory_order_acquire);
+        if (seen == untouched + 2) return;
+        if (seen == untouched && ready.compare_exchange_strong(seen, untouched + 1, std::memory_order_acq_rel)) {
+            work();
+            ready.store(untouched + 2, std::memory_order_release);
+            return;
+        }
+        if (state.stopped()) return;
+        spin_pause(round);
     }
-    for (int round = 0; ready.load(std::memory_order_acquire) != 2 && !state.stopped(); ++round) spin_pause(round);
+}
+
+/// Nobody needs the place for this use any more.
+inline void use_up(std::uint32_t& word, std::uint32_t use) {
+    std::atomic_ref<std::uint32_t>(word).store(3 * (use + 1), std::memory_order_release);
 }
 
 }  // namespace fascore

@@ -153,7 +153,7 @@ void load(const kernels::ComputeKernels& kernels, const Rows& rows, std::int64_t
             args.row_factor = factors.data();
         }
         args.dst = to.dst + first * kernels.word_bytes / kernels.step;
-        args.width = to.ld - first;
+        args.width = to.columns - first;
         args.merge = first > 0;
         kernels.load_rows(args);
     };
@@ -229,7 +229,7 @@ bool zero_flagged(const std::uint8_t* flags, std::int64_t rows, std::int64_t col
         if (flags[r] == 0) continue;
         for (std::int64_t c = 0; c < columns; ++c) {
             std::byte* word = panels + c / form.width * form.panel_bytes +
-                              (r / shape.step * form.width + c % form.width) * shape.word_bytes;
+                              (r / shape.step * form.pitch + c % form.width) * shape.word_bytes;
             std::memset(word + r % shape.step * element, 0, static_cast<std::size_t>(element));
         }
     }

@@ -109,10 +109,11 @@ inline ResultRows dq_rows(const Batch& batch) { return {batch.dq, batch.D - batc
 inline ResultRows dk_rows(const Batch& batch) { return {batch.dk, batch.D - batch.Dr, batch.dk_rope, batch.Dr}; }
 inline ResultRows dv_rows(const Batch& batch) { return {batch.dv, batch.Dv, batch.dv, 0}; }
 
-/// Where load() puts rows: rows form with leading dimension ld, zeros from `rows` to padded_rows.
+/// Where load() puts rows: rows form, zeros from `rows` to padded_rows.
 struct Loaded {
     std::byte* dst;
-    std::int64_t ld;  ///< elements of the compute type
+    std::int64_t columns;  ///< elements of the compute type, zeros beyond the row's own
+    std::int64_t ld;       ///< likewise
     std::int64_t padded_rows;
     std::uint8_t* nonfinite;  ///< null = not asked
     bool negate = false;
@@ -124,6 +125,14 @@ void load(const kernels::ComputeKernels& kernels, const Rows& rows, std::int64_t
 /// Rows form to a B form.
 void pack(void (*kernel)(const kernels::PackArgs&), const KernelShape& shape, const std::byte* src, std::int64_t ld,
           std::int64_t rows, std::int64_t columns, const PanelForm& form, std::byte* dst);
+
+/// Makes a B form the second operand of a product.
+inline void set_b(kernels::ProductArgs& product, const PanelForm& form, const std::byte* b) {
+    product.b = b;
+    product.b_panel = form.panel_bytes;
+    product.b_step = form.pitch;
+    product.b_width = static_cast<std::int32_t>(form.width);
+}
 
 /// Accumulator rows to the wanted parts of a result, times `factor` (one of the accumulate type for all rows, or with
 /// divide one a row to divide by).

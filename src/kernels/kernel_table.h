@@ -11,13 +11,16 @@
 //   A   word (row, step) at  a + row·a_row + step·a_step          any strides: rows form and pairs form are both A
 //   B   panels of `width` columns; within a panel                 C   row-major, ldc elements, never read unless
 //       word (step, column) at  b + panel·b_panel                     `accumulate` (it may hold NaN)
-//                               + (step·width + column)·word
+//                               + (step·b_step + column)·word
 //
 // The forms the packing kernels make, for a matrix X [rows][columns] of compute elements:
 //
 //   rows form     X as it is, row-major, leading dimension padded, pad zero      A of depth "columns"
 //   by_columns    B whose depth runs over X's columns, columns over X's rows     the transpose: Kᵀ, Vᵀ
 //   by_rows       B whose depth runs over X's rows (pairs of rows for bf16)      K, Q, dY, V
+//
+// Where a word is one element the rows form is the by_rows form as well: panels side by side, b_step its leading
+// dimension.
 //
 // Everything is padded with zeros to whole steps and whole vectors, so kernels have no tail code in their inner loops.
 #pragma once
@@ -46,7 +49,8 @@ struct ProductArgs {
     std::int64_t a_row;   ///< bytes
     std::int64_t a_step;  ///< bytes
     const void* b;
-    std::int64_t b_panel;  ///< bytes
+    std::int64_t b_panel;  ///< bytes from one panel to the next
+    std::int64_t b_step;   ///< words from one step to the next
     std::int32_t b_width;  ///< columns of a panel
     void* c;
     std::int64_t ldc;  ///< elements
@@ -253,7 +257,7 @@ struct ComputeKernels {
     void (*product)(const ProductArgs&);
     void (*load_rows)(const LoadArgs&);
     void (*pack_by_columns)(const PackArgs&);
-    void (*pack_by_rows)(const PackArgs&);
+    void (*pack_by_rows)(const PackArgs&);  ///< null where a word is one element
     void (*softmax_forward)(const SoftmaxForwardArgs&);
     void (*softmax_backward)(const SoftmaxBackwardArgs&);
     void (*row_dot)(const RowDotArgs&);

@@ -25,9 +25,26 @@ PanelForm panel_form(const KernelShape& shape, std::int64_t columns, std::int64_
     const std::int64_t panels = divide_up(vectors, shape.nr / shape.lanes);
     PanelForm form;
     form.width = divide_up(vectors, panels) * shape.lanes;
+    form.pitch = form.width;
     form.panel_bytes = form.width * steps * shape.word_bytes;
     form.bytes = form.panel_bytes * panels;
     return form;
+}
+
+// The by_rows form of a matrix [rows][columns] whose rows form has leading dimension ld.
+PanelForm by_rows_form(const KernelShape& shape, std::int64_t columns, std::int64_t rows, std::int64_t ld) {
+    PanelForm form = panel_form(shape, columns, divide_up(rows, shape.step));
+    if (shape.step > 1) return form;
+    form.pitch = ld;
+    form.panel_bytes = form.width * shape.word_bytes;
+    form.bytes = rows * ld * shape.word_bytes;
+    return form;
+}
+
+// Rows a multiple of 512 bytes apart would share 8 of the 64 sets of a 4 KiB-way cache: one line more.
+std::int64_t leading_dimension(const KernelShape& shape, std::int64_t columns) {
+    const std::int64_t line = 64 / shape.element_bytes();
+    return columns % (8 * line) == 0 ? columns + line : columns;
 }
 
 void book_forward(const Problem& problem, Plan& plan) {
@@ -41,8 +58,9 @@ void book_forward(const Problem& problem, Plan& plan) {
     buffers.key_panels = ledger.book("key panels", plan.column_blocks * plan.key_columns.bytes, plan.slots);
     buffers.value_panels = ledger.book("value panels", plan.column_blocks * plan.value_panels.bytes, plan.slots);
     buffers.value_flags = ledger.book("value flags", plan.column_blocks * plan.Bc, plan.slots);
-    buffers.load = ledger.book("kv rows", plan.Bc * std::max(plan.D_row, plan.Dv_row) * element, plan.threads);
-    buffers.query_rows = ledger.book("query rows", plan.Br * plan.D_row * element, plan.threads);
+    const std::int64_t loaded = plan.rows_are_panels ? plan.D_ld : std::max(plan.D_ld, plan.Dv_ld);
+    buffers.load = ledger.book("kv rows", plan.Bc * loaded * element, plan.threads);
+    buffers.query_rows = ledger.book("query rows", plan.Br * plan.D_ld * element, plan.threads);
     buffers.scores = ledger.book("scores", plan.Br * plan.tile_ld * acc, plan.threads);
     buffers.weights = ledger.book("weights", shape.step > 1 ? plan.Br * plan.tile_ld * element : 0, plan.threads);
     buffers.out = ledger.book("out accumulator", plan.Br * plan.Dv_pad * acc, plan.threads);
@@ -89,21 +107,25 @@ void book_backward(const Problem& problem, Plan& plan) {
     BackwardBuffers& buffers = plan.backward;
     const std::int64_t acc = shape.acc_bytes;
     const std::int64_t element = shape.element_bytes();
-    const std::int64_t blocks = problem.G * plan.row_blocks;
+    const std::int64_t blocks = problem.G * plan.ring;
+    const std::int64_t panels = plan.rows_are_panels ? 0 : blocks;
     const std::int64_t words = shape.step > 1 ? divide_up(plan.Br, shape.step) * plan.tile_ld * shape.word_bytes : 0;
     buffers.control = ledger.book("control", control_bytes, plan.slots);
     buffers.pack_state = ledger.book("pack state", blocks * 4, plan.slots);
     const std::int64_t streams = Grid::dq_streams_of(plan.column_blocks);
     buffers.turn = ledger.book("dq turns", streams * blocks * 4, plan.slots);
     buffers.pending = ledger.book("dq pending", blocks * 4, plan.slots);
-    buffers.query_rows = ledger.book("query rows", blocks * plan.Br * plan.D_row * element, plan.slots);
-    buffers.query_panels = ledger.book("query panels", blocks * plan.query_panels.bytes, plan.slots);
-    buffers.dy_rows = ledger.book("dy rows", blocks * plan.Br * plan.Dv_row * element, plan.slots);
-    buffers.dy_panels = ledger.book("dy panels", blocks * plan.dy_panels.bytes, plan.slots);
+    buffers.query_rows = ledger.book("query rows", blocks * plan.Br * plan.D_ld * element, plan.slots);
+    buffers.query_panels = ledger.book("query panels", panels * plan.query_panels.bytes, plan.slots);
+    buffers.dy_rows = ledger.book("dy rows", blocks * plan.Br * plan.Dv_ld * element, plan.slots);
+    buffers.dy_panels = ledger.book("dy panels", panels * plan.dy_panels.bytes, plan.slots);
     buffers.dq = ledger.book("dq accumulators", streams * blocks * plan.Br * plan.D_pad * acc, plan.slots);
     buffers.statistics = ledger.book("row statistics", blocks * 3 * plan.Br * acc, plan.slots);
     buffers.flags = ledger.book("row flags", blocks * 2 * plan.Br, plan.slots);
-    buffers.load = ledger.book("kv rows", plan.Bc * std::max(plan.D_row, plan.Dv_row) * element, plan.threads);
+    const std::int64_t loaded = plan.rows_are_panels ? plan.Dv_ld : std::max(plan.D_ld, plan.Dv_ld);
+    buffers.load = ledger.book("kv rows", plan.Bc * loaded * element, plan.threads);
+    const std::int64_t clean = plan.rows_are_panels ? std::max(plan.D_ld, plan.Dv_ld) : 0;
+    buffers.clean = ledger.book("clean rows", plan.Br * clean * element, plan.threads);
     buffers.key_columns = ledger.book("key columns", plan.key_columns.bytes, plan.threads);
     buffers.value_columns = ledger.book("value columns", plan.value_columns.bytes, plan.threads);
     buffers.key_panels = ledger.book("key panels", plan.key_panels.bytes, plan.threads);
@@ -176,6 +198,12 @@ Range Grid::column_blocks_of(std::int64_t I) const {
     std::int64_t last = block.end - 1 + band.upper;
     if (band.prefix > 0) last = std::max(last, std::min(block.end - 1 + band.cap, band.prefix - 1));
     return clamp_blocks(floor_divide(first - columns.begin, Bc), floor_divide(last - columns.begin, Bc), column_blocks);
+}
+
+std::int64_t Grid::most_row_blocks() const {
+    std::int64_t most = 0;
+    for (std::int64_t J = 0; J < column_blocks && most < row_blocks; ++J) most = std::max(most, row_blocks_of(J).size());
+    return most;
 }
 
 Grid Plan::grid(const Band& band, std::int64_t S1, std::int64_t S2) const {
@@ -252,20 +280,30 @@ Plan make_plan(const Problem& problem, const KernelShape& shape, int threads) {
         problem.direction == Direction::forward ? problem.G * plan.row_blocks : plan.column_blocks;
     plan.threads = std::max<std::int64_t>(1, std::min<std::int64_t>(threads, plan.units * tasks));
     plan.slots = std::min(plan.threads, plan.units);
+    if (problem.direction == Direction::backward) {
+        std::int64_t most = 0;
+        for (std::int64_t b = 0; b < kinds && most < plan.row_blocks; ++b) {
+            most = std::max(most, grid_of(problem, plan, b).most_row_blocks());
+        }
+        plan.ring = std::min(plan.row_blocks, most + plan.threads * divide_up(plan.Bc, plan.Br));
+    }
 
+    plan.rows_are_panels = shape.step == 1;
     plan.D_pad = round_up(problem.D, granule);
     plan.Dv_pad = round_up(problem.Dv, granule);
     plan.D_row = round_up(problem.D, word_count * shape.step);
     plan.Dv_row = round_up(problem.Dv, word_count * shape.step);
-    plan.tile_ld = plan.Bc + granule;  // one line more: rows 512 bytes apart would share 8 cache sets
+    plan.D_ld = leading_dimension(shape, plan.D_row);
+    plan.Dv_ld = leading_dimension(shape, plan.Dv_row);
+    plan.tile_ld = plan.Bc + granule;
     plan.row_words = plan.Bc / granule;
 
     plan.key_columns = panel_form(shape, plan.Bc, plan.D_row / shape.step);
     plan.value_columns = panel_form(shape, plan.Bc, plan.Dv_row / shape.step);
-    plan.key_panels = panel_form(shape, plan.D_pad, divide_up(plan.Bc, shape.step));
-    plan.value_panels = panel_form(shape, plan.Dv_pad, divide_up(plan.Bc, shape.step));
-    plan.query_panels = panel_form(shape, plan.D_pad, divide_up(plan.Br, shape.step));
-    plan.dy_panels = panel_form(shape, plan.Dv_pad, divide_up(plan.Br, shape.step));
+    plan.key_panels = by_rows_form(shape, plan.D_pad, plan.Bc, plan.D_ld);
+    plan.value_panels = by_rows_form(shape, plan.Dv_pad, plan.Bc, plan.Dv_ld);
+    plan.query_panels = by_rows_form(shape, plan.D_pad, plan.Br, plan.D_ld);
+    plan.dy_panels = by_rows_form(shape, plan.Dv_pad, plan.Br, plan.Dv_ld);
     if (problem.direction == Direction::forward) {
         book_forward(problem, plan);
     } else {

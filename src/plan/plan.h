@@ -24,6 +24,10 @@
 //   backward   a task is one J; it walks the query heads of the group and I upwards. dq of (head, I) is a sum of up to
 //              four streams: J adds to stream J mod streams, and only after J − streams has. The order of every sum is
 //              fixed, whoever runs the task, and a fast thread may be `streams` tasks ahead of a slow one.
+//              A band sees only a few query blocks from one J, and what has been passed is not needed again: the
+//              forms, statistics and dq of query block I stand in place I mod ring, and whoever opens I there waits until
+//              I − ring has left. A ring holds what one J sees and a few blocks more for each thread, so the lowest J
+//              never waits, and a long sequence with a short window needs the memory of the window.
 #pragma once
 
 #include <algorithm>
@@ -46,10 +50,11 @@ struct KernelShape {
     [[nodiscard]] std::int64_t element_bytes() const { return word_bytes / step; }
 };
 
-/// A matrix in B form: panels of `width` columns, `steps` words deep.
+/// A matrix in B form: panels of `width` columns.
 struct PanelForm {
     std::int64_t width = 0;
-    std::int64_t panel_bytes = 0;
+    std::int64_t pitch = 0;        ///< words from one step to the next
+    std::int64_t panel_bytes = 0;  ///< from one panel to the next
     std::int64_t bytes = 0;
 };
 
@@ -80,10 +85,10 @@ struct DpseSums {
 
 struct BackwardBuffers {
     Workspace::Booking control;
-    Workspace::Booking pack_state;  // per slot: one word a (query head, I)
-    Workspace::Booking turn;        // per slot: whose turn it is to add to dq of (stream, query head, I)
-    Workspace::Booking pending;     // per slot: how many J have not yet added to dq of (query head, I)
-    Workspace::Booking query_rows;  // per slot, all query blocks of the unit
+    Workspace::Booking pack_state;  // per slot: one word a (query head, place in the ring)
+    Workspace::Booking turn;        // per slot: whose turn it is to add to dq of (stream, query head, place)
+    Workspace::Booking pending;     // per slot: how many J have not yet added to dq of (query head, place)
+    Workspace::Booking query_rows;  // per slot, the ring of every query head of the unit
     Workspace::Booking query_panels;
     Workspace::Booking dy_rows;
     Workspace::Booking dy_panels;
@@ -91,6 +96,7 @@ struct BackwardBuffers {
     Workspace::Booking statistics;     // max, 1/sum, delta of every row
     Workspace::Booking flags;          // two bytes a query row: query, dy hold NaN or Inf
     Workspace::Booking load;           // per thread from here on
+    Workspace::Booking clean;          // a query block without its NaN and Inf
     Workspace::Booking key_columns;    // Kᵀ
     Workspace::Booking value_columns;  // Vᵀ
     Workspace::Booking key_panels;     // K
@@ -138,6 +144,8 @@ struct Grid {
     /// visible columns of a row are, and move only forward. A tile is in one exactly when it is in the other.
     [[nodiscard]] Range row_blocks_of(std::int64_t J) const;
     [[nodiscard]] Range column_blocks_of(std::int64_t I) const;
+    /// The most query blocks any kv block sees.
+    [[nodiscard]] std::int64_t most_row_blocks() const;
     /// Streams of dq: one for eight kv blocks. Short problems have one: their dq then stays in L2.
     [[nodiscard]] std::int64_t dq_streams() const { return dq_streams_of(column_blocks); }
     [[nodiscard]] static std::int64_t dq_streams_of(std::int64_t column_blocks) {
@@ -155,14 +163,18 @@ struct Plan {
     std::int64_t Bc = 0;
     std::int64_t row_blocks = 0;     ///< the most of any batch
     std::int64_t column_blocks = 0;  ///< likewise
+    std::int64_t ring = 0;           ///< backward: query blocks of a head there is room for at the same time
     std::int64_t row_raster = 1;     ///< grids start at a multiple
     std::int64_t column_raster = 1;
     std::vector<std::int32_t> order;  ///< batches in the order they are taken; empty = as they are
 
     std::int64_t D_pad = 0;  ///< D in whole vectors of 16
     std::int64_t Dv_pad = 0;
-    std::int64_t D_row = 0;  ///< leading dimension of a rows form: whole blocks of 16 words
+    std::int64_t D_row = 0;  ///< columns of a rows form: whole blocks of 16 words
     std::int64_t Dv_row = 0;
+    std::int64_t D_ld = 0;  ///< its leading dimension
+    std::int64_t Dv_ld = 0;
+    bool rows_are_panels = false;  ///< a word is one element: a rows form is a by_rows B form as it stands
     std::int64_t tile_ld = 0;  ///< leading dimension of score tiles, in accumulators or words
     std::int64_t row_words = 0;
 

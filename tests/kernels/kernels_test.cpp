@@ -209,6 +209,7 @@ void check_product(const ComputeKernels& kernels, int m, int n, int k, int width
     args.a_step = kernels.word_bytes;
     args.b = B.data();
     args.b_panel = static_cast<std::int64_t>(width) * k * kernels.word_bytes;
+    args.b_step = width;
     args.b_width = width;
     args.c = C.data();
     args.ldc = n;
@@ -294,12 +295,39 @@ TEST_P(Kernels, PackingIsAsDrawn) {
             ASSERT_EQ(panels[row / 16 * 48 * 16 + step * 16 + row % 16], static_cast<float>(100 * row + step));
         }
     }
-    args.panel = 32 * 32 * 4;
-    args.width = 32;
-    f32.pack_by_rows(args);
-    for (std::size_t row = 0; row < 32; ++row) {
-        for (std::size_t c = 0; c < 48; ++c) {
-            ASSERT_EQ(panels[c / 32 * 32 * 32 + row * 32 + c % 32], static_cast<float>(100 * row + c));
+    EXPECT_EQ(f32.pack_by_rows, nullptr);
+}
+
+// Where a word is one element the rows of B may stand as they are: its panels side by side in one row.
+TEST_P(Kernels, ARowsFormIsAByRowsForm) {
+    const ComputeKernels& f32 = GetParam()->f32;
+    constexpr std::int64_t m = 7, n = 80, k = 9, ld = 96;
+    std::vector<float> a(m * k);
+    std::vector<float> b(k * ld, NAN);
+    std::vector<float> c(m * n);
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i % 5) - 2;
+    for (std::size_t i = 0; i < b.size(); ++i) b[i] = i % ld < n ? static_cast<float>(i % 7) - 3 : NAN;
+    for (int width = f32.lanes; width <= f32.nr; width += f32.lanes) {
+        ProductArgs args{};
+        args.a = a.data();
+        args.a_row = k * 4;
+        args.a_step = 4;
+        args.b = b.data();
+        args.b_panel = std::int64_t{width} * 4;
+        args.b_step = ld;
+        args.b_width = width;
+        args.c = c.data();
+        args.ldc = n;
+        args.m = m;
+        args.n = n;
+        args.k = k;
+        f32.product(args);
+        for (std::size_t r = 0; r < m; ++r) {
+            for (std::size_t column = 0; column < n; ++column) {
+                float expected = 0;
+                for (std::size_t e = 0; e < k; ++e) expected += a[r * k + e] * b[e * ld + column];
+                ASSERT_EQ(c[r * n + column], expected) << width << " at " << r << ',' << column;
+            }
         }
     }
 }

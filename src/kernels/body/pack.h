@@ -8,7 +8,8 @@
 //        X  row j   w0 w1 w2 …            panel   step 0:  X[0].w0  X[1].w0  X[2].w0 …
 //           row j+1 w0 w1 w2 …      →             step 1:  X[0].w1  X[1].w1  X[2].w1 …
 //
-//   pack_by_rows       rows form → panels whose depth runs down the rows; for bf16 a word is a pair of rows:
+//   pack_by_row_pairs  rows form → panels whose depth runs down the rows, for bf16, where a word is a pair of rows (where
+//                      it is one element the rows form is that already):
 //
 //        X  row 2s    a0 a1 a2 …          panel   step s:  [a0 b0] [a1 b1] [a2 b2] …       a0 in the low half
 //           row 2s+1  b0 b1 b2 …    →
@@ -223,19 +224,6 @@ void pack_by_columns(const PackArgs& args) {
                     for (int r = 0; r < size; ++r) to[s * args.width + r] = from[r * steps_a_row + s];
                 }
             }
-        }
-    }
-}
-
-template <class Word>
-void pack_by_rows(const PackArgs& args) {
-    const auto* src = static_cast<const Word*>(args.src);
-    for (std::int64_t column = 0; column < args.columns; column += args.width) {
-        auto* dst = reinterpret_cast<Word*>(static_cast<char*>(args.dst) + column / args.width * args.panel);
-        const std::int64_t width = args.width < args.columns - column ? args.width : args.columns - column;
-        for (std::int64_t row = 0; row < args.rows; ++row) {
-            std::memcpy(dst + row * args.width, src + row * args.ld + column,
-                        static_cast<std::size_t>(width) * sizeof(Word));
         }
     }
 }

@@ -175,8 +175,8 @@ void product(const ProductArgs& args) {
                 tile.a = static_cast<const char*>(args.a) + row * args.a_row + depth.begin * args.a_step;
                 tile.a_row = args.a_row;
                 tile.a_step = args.a_step;
-                tile.b = b + static_cast<std::int64_t>(depth.begin) * width + (begin - column);
-                tile.b_step = width;
+                tile.b = b + depth.begin * args.b_step + (begin - column);
+                tile.b_step = args.b_step;
                 tile.c = static_cast<Scalar*>(args.c) + row * args.ldc + begin;
                 tile.ldc = args.ldc;
                 tile.k = depth.end > depth.begin ? depth.end - depth.begin : 0;

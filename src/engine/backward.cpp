@@ -30,6 +30,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "engine/ahead.h"
 #include "engine/bias.h"
 #include "engine/engine.h"
 #include "engine/schedule.h"
@@ -54,7 +55,8 @@ class Backward {
           bias_(problem, plan, kernels, state, grant),
           dq_wanted_(dq_rows(problem).wanted()),
           dk_wanted_(dk_rows(problem).wanted()),
-          eight_bits_(is_8bit(problem.dtype)) {}
+          eight_bits_(is_8bit(problem.dtype)),
+          strips_a_tile_(strips_of(plan, kernels)) {}
 
     /// Before and after the run.
     void begin() {
@@ -302,6 +304,43 @@ class Backward {
         if (problem_.dsink.wanted) dsink_part(batch.index, n)[block.I] = dsink;
     }
 
+    // What is touched of the caller's memory before the next tile is done: dq of this block when nobody adds to it
+    // after us; a query block that this unit opens next; at the end of the task its results and the next kv block.
+    void look_ahead(const Task& task, std::int64_t g, std::int64_t I, LookAhead& next) const {
+        const Batch& batch = task.batch;
+        const std::int64_t n = task.h * problem_.G + g;
+        if (dq_wanted_ && task.J + 1 == task.grid.column_blocks_of(I).end) {
+            next.write(dq_rows(batch), n, task.grid.row_block(I));
+        }
+        if (I + 1 < task.grid.row_blocks_of(task.J).end) {
+            const QueryBlock block = query_block(task, g, I + 1);
+            next.read_pairs(batch, n, block.rows, task.columns);
+            const std::atomic_ref<std::uint32_t> state(pack_state(task.slot, block));
+            if (state.load(std::memory_order_relaxed) > 3 * block.use) return;  // open already
+            next.read(query_rows(batch), n, block.rows);
+            next.read(dy_rows(batch), n, block.rows);
+            next.read(batch.attention_in, n, block.rows, batch.Dv);
+        } else if (g + 1 == problem_.G) {
+            next.write(dk_rows(batch), task.h, task.columns);
+            next.write(dv_rows(batch), task.h, task.columns);
+            if (task.J + 1 == task.grid.column_blocks) return;
+            const Range columns = task.grid.column_block(task.J + 1);
+            next.read(key_rows(batch), task.h, columns);
+            next.read(value_rows(batch), task.h, columns);
+        }
+    }
+
+    // Strips of the five products of a whole tile.
+    static std::int64_t strips_of(const Plan& plan, const ComputeKernels& kernels) {
+        const auto panels = [](const PanelForm& form, std::int64_t columns) {
+            return (columns + form.width - 1) / form.width;
+        };
+        const auto strips = [&](std::int64_t rows) { return (rows + kernels.mr - 1) / kernels.mr; };
+        return strips(plan.Br) * (panels(plan.key_columns, plan.Bc) + panels(plan.value_columns, plan.Bc) +
+                                  panels(plan.key_panels, plan.D_pad)) +
+               strips(plan.Bc) * (panels(plan.dy_panels, plan.Dv_pad) + panels(plan.query_panels, plan.D_pad));
+    }
+
     // 3. One tile.
     void tile(Task& task, BiasGradient::Part& part, std::int64_t g, std::int64_t I) {
         const BackwardBuffers& buffers = plan_.backward;
@@ -330,8 +369,13 @@ class Backward {
         auto* scores = grant_.at<Acc>(buffers.scores, task.member);
         auto* dp = grant_.at<Acc>(buffers.dp, task.member);
 
+        LookAhead next;
+        look_ahead(task, g, I, next);
+        kernels::Ahead* ahead = next.over(strips_a_tile_);
+
         // S and dP: A is query and dy in rows form.
         ProductArgs product{};
+        product.ahead = ahead;
         product.m = rows;
         product.n = padded;
         product.a_step = word;
@@ -378,6 +422,7 @@ class Backward {
 
         // dV and dK: A is Pᵀ and dSᵀ, read down the rows of the tile.
         product = ProductArgs{};
+        product.ahead = ahead;
         product.m = columns;
         product.a_row = word;
         product.a_step = plan_.tile_ld * word;
@@ -386,8 +431,9 @@ class Backward {
         product.depth_span = mask.depth_columns;
         if (problem_.dv.wanted) {
             product.a = pass.p_depth;
-            set_b(product, plan_.dy_panels,
-                  clean_panels(task, block.dy_rows, block.dy_panels, plan_.dy_panels, block.dy_flags, rows, problem_.Dv));
+            set_b(
+                product, plan_.dy_panels,
+                clean_panels(task, block.dy_rows, block.dy_panels, plan_.dy_panels, block.dy_flags, rows, problem_.Dv));
             product.n = static_cast<std::int32_t>(plan_.Dv_pad);
             product.c = grant_.at(buffers.dv, task.member);
             product.ldc = plan_.Dv_pad;
@@ -412,6 +458,7 @@ class Backward {
         // dQ, when its turn comes.
         take_turn(task, n, block, [&](Acc* dq, bool accumulate) {
             product = ProductArgs{};
+            product.ahead = ahead;
             product.a = pass.ds_rows;
             product.a_row = plan_.tile_ld * element;
             product.a_step = word;
@@ -599,6 +646,7 @@ class Backward {
     bool dq_wanted_;
     bool dk_wanted_;
     bool eight_bits_;
+    std::int64_t strips_a_tile_;
 };
 
 template <class Acc>

@@ -322,6 +322,7 @@ void BiasGradient::add(Part& part, std::int64_t n, Range rows, Range columns, co
     args.columns = static_cast<std::int32_t>(columns.size());
     args.factor = factor.address();
     args.dst = address(dpse, n, rows.begin) + columns.begin * dpse.stride.d * size_of(dpse.dtype);
+    args.once = true;
     args.element = element_of(dpse.dtype);
     args.row_stride = dpse.stride.s;
     args.column_stride = dpse.stride.d;

@@ -89,7 +89,8 @@ class Forward {
         const ForwardBuffers& buffers = plan_.forward;
 
         load(kernels_, query_rows(batch), task.n, task.rows,
-             {grant_.at(buffers.query_rows, member), plan_.D_row, plan_.D_ld, task.rows.size(), nullptr, problem_.scale < 0});
+             {grant_.at(buffers.query_rows, member), plan_.D_row, plan_.D_ld, task.rows.size(), nullptr,
+              problem_.scale < 0});
         auto* max = grant_.at<Acc>(buffers.statistics, member);
         task.max = max;
         task.sum = max + plan_.Br;
@@ -189,8 +190,7 @@ class Forward {
         product.a = grant_.at(buffers.query_rows, task.member);
         product.a_row = plan_.D_ld * element;
         product.a_step = word;
-        set_b(product, plan_.key_columns,
-              grant_.at(buffers.key_panels, task.slot) + J * plan_.key_columns.bytes);
+        set_b(product, plan_.key_columns, grant_.at(buffers.key_panels, task.slot) + J * plan_.key_columns.bytes);
         product.c = scores;
         product.ldc = plan_.tile_ld;
         product.m = static_cast<std::int32_t>(rows.size());
@@ -232,8 +232,7 @@ class Forward {
         }
         product.a = pass.p;
         product.a_row = plan_.tile_ld * element;
-        set_b(product, plan_.value_panels,
-              grant_.at(buffers.value_panels, task.slot) + J * plan_.value_panels.bytes);
+        set_b(product, plan_.value_panels, grant_.at(buffers.value_panels, task.slot) + J * plan_.value_panels.bytes);
         product.c = out;
         product.ldc = plan_.Dv_pad;
         product.n = static_cast<std::int32_t>(plan_.Dv_pad);

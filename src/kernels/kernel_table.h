@@ -39,6 +39,25 @@ struct Span {
 /// Source or destination element types the kernels convert from and to.
 enum class Element : std::uint8_t { f64, f32, bf16, f16, f8e4m3, f8e5m2 };
 
+/// Memory that will be wanted soon. A product asks for `quota` cache lines of it after each of its strips, so that they
+/// come in beside the arithmetic and not in a burst of misses later.
+struct Ahead {
+    struct Rows {
+        const char* first;
+        std::int64_t pitch;  ///< bytes from one row to the next
+        std::int32_t lines;  ///< of a row
+        std::int32_t rows;
+        bool written;  ///< it will be stored to
+    };
+    static constexpr std::int32_t most = 12;
+    Rows list[most];
+    std::int32_t count;
+    std::int32_t quota;
+    std::int32_t at;  ///< where it stands: entry, row, line
+    std::int32_t row;
+    std::int32_t line;
+};
+
 /// C (+)= A·B over m rows, n columns (a multiple of the vector length), k steps.
 /// `column_span[row]`: columns of that row anyone will read (multiples of 16); others need not be written.
 /// `depth_span[row]`: steps in which that row of A is not zero; others are not multiplied and not read.
@@ -60,6 +79,7 @@ struct ProductArgs {
     bool accumulate;
     const Span* column_span;
     const Span* depth_span;
+    Ahead* ahead;  ///< null = nothing
 };
 
 /// Rows of a user tensor into the rows form: dst[r][c] = factor · row_factor[r] · src, zero beyond `columns` up to
@@ -221,6 +241,8 @@ struct RowDotArgs {
 };
 
 /// dst[r][c] = src[r][c] · factor[r] (or / factor[r]), rounded once. factor_step 0 uses one factor for all rows.
+/// `once`: nobody will look at dst soon, so f32 rows on cache lines go past the cache, which then need not read them
+/// first.
 struct StoreArgs {
     const void* src;
     std::int64_t ld;
@@ -229,6 +251,7 @@ struct StoreArgs {
     const void* factor;
     std::int64_t factor_step;
     bool divide;
+    bool once;
     void* dst;
     Element element;
     std::int64_t row_stride;

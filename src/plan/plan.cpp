@@ -202,7 +202,8 @@ Range Grid::column_blocks_of(std::int64_t I) const {
 
 std::int64_t Grid::most_row_blocks() const {
     std::int64_t most = 0;
-    for (std::int64_t J = 0; J < column_blocks && most < row_blocks; ++J) most = std::max(most, row_blocks_of(J).size());
+    for (std::int64_t J = 0; J < column_blocks && most < row_blocks; ++J)
+        most = std::max(most, row_blocks_of(J).size());
     return most;
 }
 

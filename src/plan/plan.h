@@ -25,9 +25,9 @@
 //              four streams: J adds to stream J mod streams, and only after J − streams has. The order of every sum is
 //              fixed, whoever runs the task, and a fast thread may be `streams` tasks ahead of a slow one.
 //              A band sees only a few query blocks from one J, and what has been passed is not needed again: the
-//              forms, statistics and dq of query block I stand in place I mod ring, and whoever opens I there waits until
-//              I − ring has left. A ring holds what one J sees and a few blocks more for each thread, so the lowest J
-//              never waits, and a long sequence with a short window needs the memory of the window.
+//              forms, statistics and dq of query block I stand in place I mod ring, and whoever opens I there waits
+//              until I − ring has left. A ring holds what one J sees and a few blocks more for each thread, so the
+//              lowest J never waits, and a long sequence with a short window needs the memory of the window.
 #pragma once
 
 #include <algorithm>
@@ -175,7 +175,7 @@ struct Plan {
     std::int64_t D_ld = 0;  ///< its leading dimension
     std::int64_t Dv_ld = 0;
     bool rows_are_panels = false;  ///< a word is one element: a rows form is a by_rows B form as it stands
-    std::int64_t tile_ld = 0;  ///< leading dimension of score tiles, in accumulators or words
+    std::int64_t tile_ld = 0;      ///< leading dimension of score tiles, in accumulators or words
     std::int64_t row_words = 0;
 
     PanelForm key_columns;    ///< of one kv block: depth D, columns kv rows

@@ -73,6 +73,22 @@ std::uint32_t low_bits(std::int64_t count) {
     return (1U << std::clamp(count, std::int64_t{0}, std::int64_t{granule})) - 1U;
 }
 
+// One row of a tile as its words, from the columns it sees: 64 bits at a time, since a narrow band has a mask to make
+// for most of its tiles.
+void put_row(Range visible, std::uint16_t* words, std::int64_t row_words) {
+    constexpr std::int64_t piece = 64;
+    const auto low = [](std::int64_t count) {
+        return count >= piece ? ~std::uint64_t{0} : (std::uint64_t{1} << std::max<std::int64_t>(count, 0)) - 1;
+    };
+    for (std::int64_t word = 0; word < row_words; word += piece / granule) {
+        const std::int64_t first = word * granule;
+        std::uint64_t bits = low(visible.end - first) & ~low(visible.begin - first);
+        for (std::int64_t w = word; w < std::min(word + piece / granule, row_words); ++w, bits >>= granule) {
+            words[w] = static_cast<std::uint16_t>(bits);
+        }
+    }
+}
+
 // Bit k of the result = byte k of `bytes` is zero (visible). In three steps:
 //   adding 0x7F to a byte's low 7 bits carries into its top bit unless they are all 0; or-ing the byte itself adds its
 //   own top bit: now each byte's bit 7 says "non-zero"; shifted down it stands at bit 8k;
@@ -197,19 +213,23 @@ TileClass fill_tile(const Batch& batch, std::int64_t n, Range rows, Range column
     std::uint32_t hidden_any = 0;
     for (std::int64_t i = rows.begin; i < rows.end; ++i, words += row_words) {
         const Range visible = visible_columns(batch.band, i, batch.S2);
-        const std::uint8_t* mask_row = nullptr;
-        if (mask.present) {
-            mask_row = mask.data + n * mask.stride_n + i * mask.stride_i + columns.begin * mask.stride_j;
+        if (!mask.present) {
+            const Range here{std::clamp(visible.begin - columns.begin, std::int64_t{0}, width),
+                             std::clamp(visible.end - columns.begin, std::int64_t{0}, width)};
+            put_row(here, words, row_words);
+            seen_any |= here.empty() ? 0U : 1U;
+            hidden_any |= here.size() < width ? 1U : 0U;
+            continue;
         }
+        const std::uint8_t* mask_row =
+            mask.data + n * mask.stride_n + i * mask.stride_i + columns.begin * mask.stride_j;
         std::int64_t word = 0;
         for (std::int64_t left = 0; left < width; left += granule, ++word) {
             const std::int64_t count = std::min(width - left, std::int64_t{granule});
             const std::int64_t j = columns.begin + left;
             std::uint32_t bits = low_bits(visible.end - j) & ~low_bits(visible.begin - j) & low_bits(count);
             // What the band hides is not read: a mask tile costs by its visible part.
-            if (bits != 0 && mask_row != nullptr) {
-                bits &= mask_bits(mask_row + left * mask.stride_j, mask.stride_j, count);
-            }
+            if (bits != 0) bits &= mask_bits(mask_row + left * mask.stride_j, mask.stride_j, count);
             words[word] = static_cast<std::uint16_t>(bits);
             seen_any |= bits;
             hidden_any |= bits ^ low_bits(count);

@@ -251,5 +251,46 @@ TEST_P(AsGiven, dpse_of_packed_keys_is_written_whole_and_no_further) {
 
 FASCORE_FOR_EACH_ISA(AsGiven);
 
+// A band's query blocks make room for each other also when nobody asks for dq (plan.h, ring).
+TEST(AsGiven, AWindowWithoutDqGivesTheSameDkAndDv) {
+    constexpr std::int64_t N = 2, S = 1700, D = 8;
+    const Values query = drawn(N * S * D, 1), key = drawn(S * D, 2), value = drawn(S * D, 3), dy = drawn(N * S * D, 4);
+    Values out = filled(N * S * D, 0), max = filled(N * S, 0), sum = filled(N * S, 0);
+    AttentionParams params;
+    params.rule = {MaskRule::Kind::window, 100, 0};
+    ForwardInputs in;
+    in.query = input(query, {1, N, S, D});
+    in.key = input(key, {1, 1, S, D});
+    in.value = input(value, {1, 1, S, D});
+    ForwardOutputs forward;
+    forward.attention_out = output(out, {1, N, S, D});
+    forward.softmax_max = output(max, {1, N, S});
+    forward.softmax_sum = output(sum, {1, N, S});
+    ASSERT_TRUE(attention_forward(params, in, forward).ok());
+    BackwardInputs grad;
+    static_cast<AttentionInputs&>(grad) = in;
+    grad.dy = input(dy, {1, N, S, D});
+    grad.attention_out = forward.attention_out;
+    grad.softmax_max = forward.softmax_max;
+    grad.softmax_sum = forward.softmax_sum;
+    Values dq = filled(N * S * D, 0), dk = filled(S * D, 0), dv = filled(S * D, 0);
+    BackwardOutputs all;
+    all.dq = output(dq, {1, N, S, D});
+    all.dk = output(dk, {1, 1, S, D});
+    all.dv = output(dv, {1, 1, S, D});
+    ASSERT_TRUE(attention_backward(params, grad, all).ok());
+    for (const int threads : test::thread_counts) {
+        Values dk_alone = filled(S * D, 1), dv_alone = filled(S * D, 1);
+        BackwardOutputs some;
+        some.dk = output(dk_alone, {1, 1, S, D});
+        some.dv = output(dv_alone, {1, 1, S, D});
+        Execution execution;
+        execution.threads = threads;
+        ASSERT_TRUE(attention_backward(params, grad, some, execution).ok());
+        EXPECT_EQ(dk_alone, dk) << threads;
+        EXPECT_EQ(dv_alone, dv) << threads;
+    }
+}
+
 }  // namespace
 }  // namespace fascore

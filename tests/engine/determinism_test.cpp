@@ -38,6 +38,16 @@ std::vector<Case> cuttable() {
         // dq in four streams, and in two of which a row block sees one or both.
         {.name = "four_streams", .S1 = 300, .S2 = 4300, .D = 16, .Dv = 16, .dtype = f32, .rule = causal_bottom_right},
         {.name = "two_streams", .S1 = 2200, .S2 = 2200, .D = 16, .Dv = 16, .dtype = f32, .rule = window(100, 0)},
+        // Fewer query blocks in the ring than in the head, however many threads.
+        {.name = "ring_of_groups",
+         .N1 = 4,
+         .N2 = 2,
+         .S1 = 4200,
+         .S2 = 4200,
+         .D = 16,
+         .Dv = 16,
+         .dtype = bf16,
+         .rule = window(150, 40)},
         {.name = "group_of_8",
          .N1 = 8,
          .N2 = 1,

@@ -53,6 +53,9 @@ void add_shapes(Table& table) {
     // dq in four streams (plan.h), one of which a causal row block does not see.
     table.add({.name = "four_streams", .S1 = 260, .S2 = 4200, .D = 24, .Dv = 16, .rule = causal_top_left}, every);
     table.add({.name = "four_streams_full", .S1 = 70, .S2 = 4200, .D = 16, .Dv = 24}, every);
+    // A ring of query blocks smaller than the head, with groups, in a rectangle, and used many times over.
+    table.add({.name = "ring", .N1 = 2, .S1 = 1600, .S2 = 1600, .D = 16, .Dv = 16, .rule = window(200, 0)}, every);
+    table.add({.name = "ring_wide", .S1 = 1500, .S2 = 700, .D = 136, .Dv = 72, .rule = window(60, 30)}, {f32, bf16});
     table.add({.name = "d_is_1", .S1 = 50, .S2 = 70, .D = 1, .Dv = 1}, every);
     table.add({.name = "d_is_2", .S1 = 50, .S2 = 70, .D = 2, .Dv = 2}, every);
     table.add({.name = "d_odd", .S1 = 65, .S2 = 98, .D = 37, .Dv = 37}, every);

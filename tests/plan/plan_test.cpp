@@ -99,10 +99,63 @@ TEST(Plan, BlockSizesDoNotDependOnTheLengthOnceItIsLong) {
 TEST(Plan, PanelsAreOfEqualWidth) {
     Problem problem = band_problem(Direction::backward, 100, 100, {-200, 200});
     problem.D = 80;  // 5 vectors of 16: 48 + 32, not 64 + 16
-    const Plan plan = make_plan(problem, f32_shape(), 1);
-    EXPECT_EQ(plan.D_pad, 80);
-    EXPECT_EQ(plan.key_panels.width, 48);
-    EXPECT_EQ(plan.key_panels.bytes, 2 * plan.key_panels.panel_bytes);
+    const Plan pairs = make_plan(problem, bf16_shape(), 1);
+    EXPECT_EQ(pairs.D_pad, 80);
+    EXPECT_EQ(pairs.key_panels.width, 48);
+    EXPECT_EQ(pairs.key_panels.pitch, 48);
+    EXPECT_EQ(pairs.key_panels.bytes, 2 * pairs.key_panels.panel_bytes);
+    // Where a word is one element the panels lie side by side in the rows.
+    const Plan plain = make_plan(problem, f32_shape(), 1);
+    EXPECT_EQ(plain.key_panels.width, 48);
+    EXPECT_EQ(plain.key_panels.pitch, plain.D_ld);
+    EXPECT_EQ(plain.key_panels.panel_bytes, 48 * 4);
+    EXPECT_EQ(plain.key_panels.bytes, plain.Bc * plain.D_ld * 4);
+}
+
+TEST(Plan, RowsDoNotShareCacheSets) {
+    for (const std::int64_t D : {1, 16, 64, 100, 128, 192, 256, 768}) {
+        Problem problem = band_problem(Direction::backward, 100, 100, {-200, 200});
+        problem.D = problem.Dv = D;
+        for (const KernelShape& shape : {f32_shape(), bf16_shape(), f64_shape()}) {
+            const Plan plan = make_plan(problem, shape, 1);
+            EXPECT_GE(plan.D_ld, plan.D_row);
+            EXPECT_EQ(plan.Dv_ld, plan.D_ld);
+            EXPECT_NE(plan.D_ld * shape.element_bytes() % 512, 0) << D;
+        }
+    }
+}
+
+// The ring of query blocks: what one kv block sees has room, and no kv block that comes later sees what lies before.
+// Then the lowest unfinished kv block waits for nobody (engine/backward.cpp).
+TEST(Plan, ARingHoldsWhatOneKvBlockSees) {
+    int rings = 0;
+    for (const std::int64_t S1 : {1, 97, 517, 1500}) {
+        for (const std::int64_t S2 : {1, 130, 600, 1500}) {
+            for (const std::int64_t lower : {-3000, -400, -97, 0, 64}) {
+                for (const std::int64_t upper : {-97, 0, 250, 3000}) {
+                    for (const std::int64_t prefix : {0, 1, 300}) {
+                        const Band band{lower, upper, std::min(prefix, S2), std::max<std::int64_t>(upper, 100)};
+                        const Problem problem = band_problem(Direction::backward, S1, S2, band);
+                        const Plan plan = make_plan(problem, f32_shape(), 2);
+                        const Grid grid = grid_of(problem, plan, 0);
+                        EXPECT_LE(plan.ring, std::max<std::int64_t>(plan.row_blocks, 1));
+                        rings += plan.ring < plan.row_blocks ? 1 : 0;
+                        for (std::int64_t J = 0; J < grid.column_blocks; ++J) {
+                            const Range rows = grid.row_blocks_of(J);
+                            ASSERT_LE(rows.size(), plan.ring);
+                            for (std::int64_t I = 0; !rows.empty() && I < rows.begin; ++I) {
+                                ASSERT_LE(grid.column_blocks_of(I).end, J);
+                            }
+                        }
+                        for (std::int64_t I = 0; I < grid.row_blocks; ++I) {
+                            ASSERT_FALSE(grid.column_blocks_of(I).empty()) << "nobody would ever free its place";
+                        }
+                    }
+                }
+            }
+        }
+    }
+    EXPECT_GT(rings, 50) << "the table above has thinned out";
 }
 
 TEST(Plan, WorkspaceIsLinearInTheLength) {
@@ -115,6 +168,17 @@ TEST(Plan, WorkspaceIsLinearInTheLength) {
             const double step = bytes(20000) - bytes(10000);
             EXPECT_NEAR((bytes(40000) - bytes(20000)) / step, 2.0, 0.02);
         }
+    }
+}
+
+TEST(Plan, WorkspaceOfABandIsThatOfItsWindow) {
+    for (const int threads : {1, 2, 16}) {
+        const auto bytes = [&](std::int64_t S) {
+            return make_plan(band_problem(Direction::backward, S, S, {-1023, 0}), f32_shape(), threads)
+                .workspace.total_bytes();
+        };
+        EXPECT_EQ(bytes(8 << 20), bytes(16384)) << threads;
+        EXPECT_LT(bytes(16384), (std::size_t{16} << 20) + std::size_t(threads) * (2U << 20)) << threads;
     }
 }
 

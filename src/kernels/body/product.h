@@ -149,6 +149,27 @@ inline Span span_union(const Span* spans, int first, int count, Span all) {
     return out;
 }
 
+/// The next `quota` lines of what is wanted soon.
+inline void fetch(Ahead& ahead) {
+    std::int32_t left = ahead.quota;
+    while (left > 0 && ahead.at < ahead.count) {
+        const Ahead::Rows& rows = ahead.list[ahead.at];
+        const char* line = rows.first + ahead.row * rows.pitch + std::int64_t{ahead.line} * 64;
+        for (; left > 0 && ahead.line < rows.lines; --left, ++ahead.line, line += 64) {
+            if (rows.written) {
+                __builtin_prefetch(line, 1, 3);
+            } else {
+                __builtin_prefetch(line, 0, 2);
+            }
+        }
+        if (ahead.line < rows.lines) return;
+        ahead.line = 0;
+        if (++ahead.row < rows.rows) continue;
+        ahead.row = 0;
+        ++ahead.at;
+    }
+}
+
 /// `Panel` vectors make the widest panel, `Registers` is what the ISA has.
 template <class W, int Registers, int Panel>
 void product(const ProductArgs& args) {
@@ -186,6 +207,7 @@ void product(const ProductArgs& args) {
                     tile_of_size<W, Registers, Panel>((end - begin) / F::lanes, rows, tile);
                 }
             }
+            if (args.ahead != nullptr) fetch(*args.ahead);
             row += rows;
         }
     }

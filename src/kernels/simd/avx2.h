@@ -13,6 +13,8 @@ struct F32 {
     static V set1(float x) { return _mm256_set1_ps(x); }
     static V load(const float* p) { return _mm256_loadu_ps(p); }
     static void store(float* p, V x) { _mm256_storeu_ps(p, x); }
+    static void stream(float* p, V x) { _mm256_stream_ps(p, x); }
+    static void drain() { _mm_sfence(); }
     static V add(V a, V b) { return _mm256_add_ps(a, b); }
     static V sub(V a, V b) { return _mm256_sub_ps(a, b); }
     static V mul(V a, V b) { return _mm256_mul_ps(a, b); }

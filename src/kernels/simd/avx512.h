@@ -17,6 +17,8 @@ struct F32 {
     static V set1(float x) { return _mm512_set1_ps(x); }
     static V load(const float* p) { return _mm512_loadu_ps(p); }
     static void store(float* p, V x) { _mm512_storeu_ps(p, x); }
+    static void stream(float* p, V x) { _mm512_stream_ps(p, x); }  // past the cache; p on a vector boundary
+    static void drain() { _mm_sfence(); }                          // before anyone may read what was streamed
     static V add(V a, V b) { return _mm512_add_ps(a, b); }
     static V sub(V a, V b) { return _mm512_sub_ps(a, b); }
     static V mul(V a, V b) { return _mm512_mul_ps(a, b); }

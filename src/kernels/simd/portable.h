@@ -38,6 +38,8 @@ struct Portable {
         return x;
     }
     static void store(S* p, V x) { std::memcpy(p, &x, sizeof x); }
+    static void stream(S* p, V x) { store(p, x); }  // no portable way past the cache
+    static void drain() {}
     static V add(V a, V b) { return a + b; }
     static V sub(V a, V b) { return a - b; }
     static V mul(V a, V b) { return a * b; }

@@ -23,8 +23,10 @@
 // In a row like this all would go at the pace of the slowest. So dq_I is the sum of a few streams (plan.h): J waits for
 // J − streams only, which was started long ago. The last to add to dq_I adds the streams up and stores it.
 //
-// Data    shared by a unit   query and dy in rows form (A of S, dP) and by_rows (B of dK, dV), packed once by whoever
-//                            meets block I first; statistics and delta; the dq streams
+// Data    shared by a unit   a ring of query blocks (plan.h): query and dy in rows form (A of S, dP) and by_rows (B of
+//                            dK, dV; for f32 and f64 the same memory), packed by whoever meets block I first;
+//                            statistics and delta; the dq streams. Its place is free for I + ring once the last J has
+//                            added to its dq
 //         of one thread      K, V of its kv block in three forms; the score tiles; dk and dv accumulators
 // Cost    the packing and the passes are O(S·D) and about 20 vector operations for 16 pairs.
 #include <atomic>

@@ -41,7 +41,7 @@ PanelForm by_rows_form(const KernelShape& shape, std::int64_t columns, std::int6
     return form;
 }
 
-// Rows a multiple of 512 bytes apart would share 8 of the 64 sets of a 4 KiB-way cache: one line more.
+// Rows a multiple of 512 bytes apart would share 8 of the 64 sets of an L1: one line more.
 std::int64_t leading_dimension(const KernelShape& shape, std::int64_t columns) {
     const std::int64_t line = 64 / shape.element_bytes();
     return columns % (8 * line) == 0 ? columns + line : columns;

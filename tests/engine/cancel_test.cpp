@@ -73,7 +73,7 @@ TEST_P(Cancel, set_by_the_progress_callback) {
         Results results = make_outputs(scenario, run);
         EXPECT_EQ(forward(scenario, results, run).code(), StatusCode::cancelled);
         ASSERT_FALSE(watcher.done.empty());
-        EXPECT_LT(watcher.done.back(), watcher.total.back() / 2) << "forward went on long after it was cancelled";
+        EXPECT_LE(watcher.done.back() - watcher.done.front(), 2 * threads) << "forward went on after it was cancelled";
 
         token.reset();
         watcher = Watcher{};
@@ -84,7 +84,7 @@ TEST_P(Cancel, set_by_the_progress_callback) {
         results.softmax_sum = given.softmax_sum;
         EXPECT_EQ(backward(scenario, results, run).code(), StatusCode::cancelled);
         ASSERT_FALSE(watcher.done.empty());
-        EXPECT_LT(watcher.done.back(), watcher.total.back() / 2) << "backward went on long after it was cancelled";
+        EXPECT_LE(watcher.done.back() - watcher.done.front(), 2 * threads) << "backward went on after it was cancelled";
     }
 }
 

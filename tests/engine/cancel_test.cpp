@@ -73,6 +73,9 @@ TEST_P(Cancel, set_by_the_progress_callback) {
         Results results = make_outputs(scenario, run);
         EXPECT_EQ(forward(scenario, results, run).code(), StatusCode::cancelled);
         ASSERT_FALSE(watcher.done.empty());
+        if (threads == 1) {  // who is alone reports its first tile; others may be far ahead of a caller without a core
+            EXPECT_LT(watcher.done.back(), watcher.total.back() / 2);
+        }
         EXPECT_LE(watcher.done.back() - watcher.done.front(), 2 * threads) << "forward went on after it was cancelled";
 
         token.reset();
@@ -84,6 +87,9 @@ TEST_P(Cancel, set_by_the_progress_callback) {
         results.softmax_sum = given.softmax_sum;
         EXPECT_EQ(backward(scenario, results, run).code(), StatusCode::cancelled);
         ASSERT_FALSE(watcher.done.empty());
+        if (threads == 1) {
+            EXPECT_LT(watcher.done.back(), watcher.total.back() / 2);
+        }
         EXPECT_LE(watcher.done.back() - watcher.done.front(), 2 * threads) << "backward went on after it was cancelled";
     }
 }

@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -272,6 +274,73 @@ TEST_P(Kernels, ProductIsTheLoopForEveryTileSize) {
             }
         }
     }
+}
+
+// Past the cache or not, on cache lines or beside them: the same numbers, nothing before or after a row.
+TEST_P(Kernels, RowsStoredOnceAreTheSameRows) {
+    constexpr std::int64_t rows = 5, ld = 96, row_stride = 64;
+    const float half = 0.5F;
+    std::vector<float> source(rows * ld);
+    for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<float>(i);
+    alignas(64) std::array<float, (rows + 1) * row_stride> target;
+    for (const std::int64_t shift : {0, 3}) {
+        for (const std::int32_t columns : {1, 15, 16, 37, 48}) {
+            target.fill(-1);
+            StoreArgs args{};
+            args.src = source.data();
+            args.ld = ld;
+            args.rows = rows;
+            args.columns = columns;
+            args.factor = &half;
+            args.once = true;
+            args.dst = target.data() + shift;
+            args.element = Element::f32;
+            args.row_stride = row_stride;
+            args.column_stride = 1;
+            GetParam()->f32.store_rows(args);
+            for (std::int64_t i = 0; i < std::ssize(target); ++i) {
+                const std::int64_t row = (i - shift) / row_stride;
+                const std::int64_t column = (i - shift) % row_stride;
+                const bool inside = i >= shift && row < rows && column < columns;
+                const float expected = inside ? half * source[static_cast<std::size_t>(row * ld + column)] : -1;
+                ASSERT_EQ(target[static_cast<std::size_t>(i)], expected) << columns << " columns, element " << i;
+            }
+        }
+    }
+}
+
+// What a product is asked to fetch ahead changes nothing in it, and all of it is asked for in the end.
+TEST_P(Kernels, AProductWalksWhatIsWantedAhead) {
+    const ComputeKernels& f32 = GetParam()->f32;
+    constexpr std::int32_t m = 12, n = 16, k = 3;
+    const std::vector<float> a(m * k, 1), b(k * n, 2);
+    std::vector<float> c(m * n);
+    std::vector<char> wanted(4096);
+    ProductArgs args{};
+    args.a = a.data();
+    args.a_row = k * 4;
+    args.a_step = 4;
+    args.b = b.data();
+    args.b_step = n;
+    args.b_width = std::min(f32.nr, n);
+    args.b_panel = std::int64_t{args.b_width} * 4;
+    args.c = c.data();
+    args.ldc = n;
+    args.m = m;
+    args.n = n;
+    args.k = k;
+    Ahead ahead{};
+    ahead.list[ahead.count++] = {wanted.data(), 128, 2, 3, false};
+    ahead.list[ahead.count++] = {wanted.data() + 1024, 64, 1, 5, true};
+    args.ahead = &ahead;
+    ahead.quota = 4;
+    f32.product(args);
+    while (ahead.at < ahead.count) {
+        const std::int32_t before = ahead.at * 100 + ahead.row * 10 + ahead.line;
+        f32.product(args);
+        ASSERT_GT(ahead.at * 100 + ahead.row * 10 + ahead.line, before);
+    }
+    EXPECT_EQ(c, std::vector<float>(m * n, 6));
 }
 
 TEST_P(Kernels, PackingIsAsDrawn) {

@@ -41,14 +41,14 @@ class LookAhead {
     void read_pairs(const Batch& batch, std::int64_t n, Range rows, Range columns) {
         const MaskTensor& mask = batch.mask;
         if (mask.present && mask.stride_j == 1 && mask.stride_i != 0) {
-            const std::uint8_t* first = mask.data + n * mask.stride_n + rows.begin * mask.stride_i + columns.begin;
+            const std::uint8_t* first = address(mask, n, rows.begin, columns.begin);
             add(reinterpret_cast<const std::byte*>(first), mask.stride_i, rows, columns.size(), Use::read);
         }
         const Bias& bias = batch.bias;
         if (bias.kind == Bias::Kind::tensor && bias.stride.d == 1 && bias.stride.s != 0) {
             const std::int64_t element = size_of(bias.dtype);
-            const std::int64_t first = n * bias.stride.n + rows.begin * bias.stride.s + columns.begin;
-            add(bias.data + first * element, bias.stride.s * element, rows, columns.size() * element, Use::read);
+            add(address(bias, n, rows.begin, columns.begin), bias.stride.s * element, rows, columns.size() * element,
+                Use::read);
         }
     }
 

@@ -317,8 +317,7 @@ class Backward {
         if (I + 1 < task.grid.row_blocks_of(task.J).end) {
             const QueryBlock block = query_block(task, g, I + 1);
             next.read_pairs(batch, n, block.rows, task.columns);
-            const std::atomic_ref<std::uint32_t> state(pack_state(task.slot, block));
-            if (state.load(std::memory_order_relaxed) > 3 * block.use) return;  // open already
+            if (begun(pack_state(task.slot, block), block.use)) return;
             next.read(query_rows(batch), n, block.rows);
             next.read(dy_rows(batch), n, block.rows);
             next.read(batch.attention_in, n, block.rows, batch.Dv);

@@ -48,7 +48,7 @@ DiagonalElement diagonal_element(const Batch& batch, std::int64_t i, std::int64_
 }
 
 double slope_of(const Batch& batch, std::int64_t n) {
-    return load_scalar(batch.bias.data + n * batch.bias.stride.n * size_of(batch.bias.dtype), batch.bias.dtype);
+    return load_scalar(address(batch.bias, n, 0, 0), batch.bias.dtype);
 }
 
 kernels::SlopeArgs slope_args(const Batch& batch, Range rows, Range columns) {
@@ -68,9 +68,8 @@ void fill_diagonal(const Batch& batch, std::int64_t n, Range rows, Range columns
         std::fill_n(row, width_of(columns), Acc{0});
         for (std::int64_t j = columns.begin; j < std::min(columns.end, i + 1); ++j) {
             const DiagonalElement from = diagonal_element(batch, i, j);
-            const std::int64_t offset = n * bias.stride.n + from.row * bias.stride.s + from.column * bias.stride.d;
             row[j - columns.begin] =
-                static_cast<Acc>(bias.factor * load_scalar(bias.data + offset * size_of(bias.dtype), bias.dtype));
+                static_cast<Acc>(bias.factor * load_scalar(address(bias, n, from.row, from.column), bias.dtype));
         }
     }
 }
@@ -82,9 +81,7 @@ void restore_infinities(const Batch& batch, std::int64_t n, Range rows, Range co
     const double hidden = -std::numeric_limits<double>::infinity();
     for (std::int64_t r = 0; r < rows.size(); ++r) {
         for (std::int64_t c = 0; flags[r] != 0 && c < columns.size(); ++c) {
-            const std::int64_t offset =
-                n * bias.stride.n + (rows.begin + r) * bias.stride.s + (columns.begin + c) * bias.stride.d;
-            if (load_scalar(bias.data + offset * size_of(bias.dtype), bias.dtype) != hidden) continue;
+            if (load_scalar(address(bias, n, rows.begin + r, columns.begin + c), bias.dtype) != hidden) continue;
             store_scalar(static_cast<std::byte*>(tile) + (r * ld + c) * acc_bytes,
                          acc_bytes == 8 ? DType::f64 : DType::f32, hidden);
         }
@@ -121,13 +118,10 @@ bool fill_bias(const Batch& batch, const kernels::ComputeKernels& kernels, std::
     args.factor = bias.factor;
     args.ld = ld;
     args.width = width_of(columns);
-    const auto at = [&](std::int64_t row, std::int64_t column) {
-        return bias.data + (n * bias.stride.n + row * bias.stride.s + column * bias.stride.d) * size_of(bias.dtype);
-    };
     if (bias.kind == Bias::Kind::tail) {
         for (std::int64_t i = rows.begin; i < rows.end; ++i) {
             const TailRow from = tail_row(batch, i);
-            args.src = at(from.row, columns.begin + from.shift);
+            args.src = address(bias, n, from.row, columns.begin + from.shift);
             args.rows = args.padded_rows = 1;
             args.columns = static_cast<std::int32_t>(
                 std::clamp(i + 1 - columns.begin, std::int64_t{0}, columns.size()));  // beyond the diagonal: nothing
@@ -136,7 +130,7 @@ bool fill_bias(const Batch& batch, const kernels::ComputeKernels& kernels, std::
         }
         return false;
     }
-    args.src = at(rows.begin, columns.begin);
+    args.src = address(bias, n, rows.begin, columns.begin);
     args.rows = args.padded_rows = static_cast<std::int32_t>(rows.size());
     args.columns = static_cast<std::int32_t>(columns.size());
     args.dst = tile;

@@ -194,6 +194,11 @@ void once(std::uint32_t& word, std::uint32_t use, const RunState& state, const W
     }
 }
 
+/// Somebody has begun or done the work of this use.
+[[nodiscard]] inline bool begun(std::uint32_t& word, std::uint32_t use) {
+    return std::atomic_ref<std::uint32_t>(word).load(std::memory_order_relaxed) > 3 * use;
+}
+
 /// Nobody needs the place for this use any more.
 inline void use_up(std::uint32_t& word, std::uint32_t use) {
     std::atomic_ref<std::uint32_t>(word).store(3 * (use + 1), std::memory_order_release);

@@ -68,6 +68,11 @@ inline std::byte* address(const Result& result, std::int64_t n, std::int64_t s) 
     return result.data + (n * result.stride.n + s * result.stride.s) * size_of(result.dtype);
 }
 
+/// Element (n, row, column) of pse as it lies (a compressed one has other rows than the scores).
+inline const std::byte* address(const Bias& bias, std::int64_t n, std::int64_t row, std::int64_t column) {
+    return bias.data + (n * bias.stride.n + row * bias.stride.s + column * bias.stride.d) * size_of(bias.dtype);
+}
+
 /// Copy `copy` of row (n, s) of a statistic.
 inline std::byte* address(const Statistic& statistic, std::int64_t n, std::int64_t s, std::int64_t copy) {
     return statistic.data +

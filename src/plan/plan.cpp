@@ -296,7 +296,7 @@ Plan make_plan(const Problem& problem, const KernelShape& shape, int threads) {
     plan.Dv_row = round_up(problem.Dv, word_count * shape.step);
     plan.D_ld = leading_dimension(shape, plan.D_row);
     plan.Dv_ld = leading_dimension(shape, plan.Dv_row);
-    plan.tile_ld = plan.Bc + granule;
+    plan.tile_ld = plan.Bc + granule;  // one line more here too
     plan.row_words = plan.Bc / granule;
 
     plan.key_columns = panel_form(shape, plan.Bc, plan.D_row / shape.step);

@@ -68,11 +68,6 @@ std::int64_t end_of_row(const Band& band, std::int64_t i) {
     return band.prefix == 0 ? end : std::max(end, std::min(i + band.cap + 1, band.prefix));
 }
 
-// The low `count` bits of a granule, count below 0 or above 16 allowed.
-std::uint32_t low_bits(std::int64_t count) {
-    return (1U << std::clamp(count, std::int64_t{0}, std::int64_t{granule})) - 1U;
-}
-
 // One row of a tile as its words, from the columns it sees: 64 bits at a time, since a narrow band has a mask to make
 // for most of its tiles.
 void put_row(Range visible, std::uint16_t* words, std::int64_t row_words) {
@@ -209,35 +204,32 @@ TileClass fill_tile(const Batch& batch, std::int64_t n, Range rows, Range column
                     std::int64_t row_words) {
     const MaskTensor& mask = batch.mask;
     const std::int64_t width = columns.size();
-    std::uint32_t seen_any = 0;
-    std::uint32_t hidden_any = 0;
+    bool seen_any = false;
+    bool hidden_any = false;
     for (std::int64_t i = rows.begin; i < rows.end; ++i, words += row_words) {
         const Range visible = visible_columns(batch.band, i, batch.S2);
+        const Range here{std::clamp(visible.begin - columns.begin, std::int64_t{0}, width),
+                         std::clamp(visible.end - columns.begin, std::int64_t{0}, width)};
+        put_row(here, words, row_words);
+        hidden_any = hidden_any || here.size() < width;
+        if (here.empty()) continue;
         if (!mask.present) {
-            const Range here{std::clamp(visible.begin - columns.begin, std::int64_t{0}, width),
-                             std::clamp(visible.end - columns.begin, std::int64_t{0}, width)};
-            put_row(here, words, row_words);
-            seen_any |= here.empty() ? 0U : 1U;
-            hidden_any |= here.size() < width ? 1U : 0U;
+            seen_any = true;
             continue;
         }
-        const std::uint8_t* mask_row =
-            mask.data + n * mask.stride_n + i * mask.stride_i + columns.begin * mask.stride_j;
-        std::int64_t word = 0;
-        for (std::int64_t left = 0; left < width; left += granule, ++word) {
+        // What the band hides is not read: a mask tile costs by its visible part.
+        for (std::int64_t word = here.begin / granule; word * granule < here.end; ++word) {
+            const std::int64_t left = word * granule;
             const std::int64_t count = std::min(width - left, std::int64_t{granule});
-            const std::int64_t j = columns.begin + left;
-            std::uint32_t bits = low_bits(visible.end - j) & ~low_bits(visible.begin - j) & low_bits(count);
-            // What the band hides is not read: a mask tile costs by its visible part.
-            if (bits != 0) bits &= mask_bits(mask_row + left * mask.stride_j, mask.stride_j, count);
+            const std::uint8_t* bytes = address(mask, n, i, columns.begin + left);
+            const std::uint32_t bits = words[word] & mask_bits(bytes, mask.stride_j, count);
+            hidden_any = hidden_any || bits != words[word];
+            seen_any = seen_any || bits != 0;
             words[word] = static_cast<std::uint16_t>(bits);
-            seen_any |= bits;
-            hidden_any |= bits ^ low_bits(count);
         }
-        for (; word < row_words; ++word) words[word] = 0;
     }
-    if (seen_any == 0) return TileClass::empty;
-    return hidden_any == 0 ? TileClass::full : TileClass::partial;
+    if (!seen_any) return TileClass::empty;
+    return hidden_any ? TileClass::partial : TileClass::full;
 }
 
 }  // namespace fascore

@@ -59,6 +59,12 @@ enum class TileClass : std::uint8_t { empty, full, partial };
 /// Number of visible (i, j) of one head, by the band.
 [[nodiscard]] double visible_pairs(const Band& band, std::int64_t S1, std::int64_t S2);
 
+/// Byte (n, i, j) of a mask tensor.
+[[nodiscard]] inline const std::uint8_t* address(const MaskTensor& mask, std::int64_t n, std::int64_t i,
+                                                 std::int64_t j) {
+    return mask.data + n * mask.stride_n + i * mask.stride_i + j * mask.stride_j;
+}
+
 /// Writes the visibility words of rows × columns of head n: rows.size() rows of `row_words` words each, of which the
 /// first ceil(columns.size()/16) are meaningful (the rest are zeroed); columns beyond the range are 0. The mask tensor
 /// is read where present. Returns the class found: empty or full only when every pair of the tile agrees.

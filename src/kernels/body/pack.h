@@ -8,9 +8,8 @@
 //        X  row j   w0 w1 w2 …            panel   step 0:  X[0].w0  X[1].w0  X[2].w0 …
 //           row j+1 w0 w1 w2 …      →             step 1:  X[0].w1  X[1].w1  X[2].w1 …
 //
-//   pack_by_row_pairs  rows form → panels whose depth runs down the rows, for bf16, where a word is a pair of rows
-//   (where
-//                      it is one element the rows form is that already):
+//   pack_by_row_pairs  rows form → panels whose depth runs down the rows, for bf16, where a word is a pair of rows.
+//                      Where a word is one element the rows form is that already.
 //
 //        X  row 2s    a0 a1 a2 …          panel   step s:  [a0 b0] [a1 b1] [a2 b2] …       a0 in the low half
 //           row 2s+1  b0 b1 b2 …    →

@@ -4,32 +4,28 @@
 
 struct ToF32 {
     using F = F32;
-    static constexpr bool streams = true;
     using Target = float;
     static void store(Target* p, F::V x) { F32::store(p, x); }
+    static void stream(Target* p, F::V x) { F32::stream(p, x); }
 };
 struct ToF16 {
     using F = F32;
-    static constexpr bool streams = false;
     using Target = std::uint16_t;
     static void store(Target* p, F::V x) { F32::store_f16(p, x); }
 };
 struct RoundToBf16 {
     using F = F32;
-    static constexpr bool streams = false;
     using Target = std::uint16_t;
     static void store(Target* p, F::V x) { F32::store_bf16(p, x); }
 };
 struct ToF64 {
     using F = F64;
-    static constexpr bool streams = false;
     using Target = double;
     static void store(Target* p, F::V x) { F64::store(p, x); }
 };
 
 struct F64ToF32 {  // the gradient of an f32 bias
     using F = F64;
-    static constexpr bool streams = false;
     using Target = float;
     static void store(Target* p, F::V x) {
         double wide[F::lanes];
@@ -44,12 +40,13 @@ void store_rows_to(const StoreArgs& args) {
     using Scalar = typename F::Scalar;
     using Target = typename To::Target;
     const auto* factor = static_cast<const Scalar*>(args.factor);
-    constexpr std::uintptr_t line = 64;
-    [[maybe_unused]] const bool streamed =
-        args.once && args.column_stride == 1 &&
-        (reinterpret_cast<std::uintptr_t>(args.dst) | static_cast<std::uintptr_t>(args.row_stride) * sizeof(Target)) %
-                line ==
-            0;
+    constexpr bool can_stream = requires(Target * p, typename F::V x) { To::stream(p, x); };
+    bool streamed = false;
+    if constexpr (can_stream) {
+        const auto offsets =
+            reinterpret_cast<std::uintptr_t>(args.dst) | static_cast<std::uintptr_t>(args.row_stride) * sizeof(Target);
+        streamed = args.once && args.column_stride == 1 && offsets % 64 == 0;
+    }
     for (std::int64_t r = 0; r < args.rows; ++r) {
         const auto* src = static_cast<const Scalar*>(args.src) + r * args.ld;
         auto* dst = static_cast<Target*>(args.dst) + r * args.row_stride;
@@ -58,10 +55,8 @@ void store_rows_to(const StoreArgs& args) {
             return args.divide ? F::div(F::load(src + c), f) : F::mul(F::load(src + c), f);
         };
         std::int64_t c = 0;
-        if constexpr (To::streams) {
-            if (streamed) {
-                for (; c + F::lanes <= args.columns; c += F::lanes) F::stream(dst + c, scaled(c));
-            }
+        if constexpr (can_stream) {
+            for (; streamed && c + F::lanes <= args.columns; c += F::lanes) To::stream(dst + c, scaled(c));
         }
         if (args.column_stride == 1) {
             for (; c + F::lanes <= args.columns; c += F::lanes) To::store(dst + c, scaled(c));
@@ -74,7 +69,7 @@ void store_rows_to(const StoreArgs& args) {
             }
         }
     }
-    if constexpr (To::streams) {
+    if constexpr (can_stream) {
         if (streamed) F::drain();
     }
 }

@@ -416,9 +416,14 @@ class Backward {
         pass.ds_rows = in_place ? static_cast<void*>(dp) : grant_.at(buffers.ds_rows, task.member);
         pass.ldr = plan_.tile_ld;
         pass.terms = mask.terms;
-        pass.dx = bias_.wanted() ? grant_.at(buffers.dx, task.member) : nullptr;
+        const BiasGradient::Target dx =
+            bias_.target(part, n, block.rows, task.columns, grant_.at(buffers.dx, task.member));
+        pass.dx = dx.data;
+        pass.ldx = dx.ld;
+        pass.dx_factor = dx.factor;
+        pass.dx_once = dx.once;
         kernels_.softmax_backward(pass);
-        if (bias_.wanted()) bias_.add(part, n, block.rows, task.columns, pass.dx);
+        if (!dx.is_dpse) bias_.add(part, n, block.rows, task.columns, pass.dx);
         if (eight_bits_) quantise(scores, dp, rows, padded);
 
         // dV and dK: A is Pᵀ and dSᵀ, read down the rows of the tile.

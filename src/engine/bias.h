@@ -11,7 +11,8 @@
 //
 // The gradient of x is the gradient of the bias, tile by tile:
 //
-//   not broadcast          dpse(i,j) = factor · dx(i,j)           stored as it comes
+//   not broadcast          dpse(i,j) = factor · dx(i,j)           stored as it comes, where it can be by the pass that
+//                                                                 makes dx
 //   broadcast, compressed  sums in the accumulate type in the workspace, one per element of pse; stored at the end.
 //                          Who adds to the same elements does so in turn, in the order of (batch, kv block), so the
 //                          sums have the same bits for any number of threads. A turn belongs to a kv block of a head of
@@ -61,6 +62,16 @@ class BiasGradient {
         bool holds_turn = false;
     };
     void begin_head(Part& part, std::int64_t n) const;
+    /// Where the pass that makes dx of rows × columns shall put it, times what.
+    struct Target {
+        void* data;       ///< null = dx is not asked for
+        std::int64_t ld;  ///< elements
+        double factor;
+        bool once;     ///< as StoreArgs::once
+        bool is_dpse;  ///< nothing is left to be added
+    };
+    /// dpse itself, where it is of the accumulate type and takes whole vectors; else `tile`, for add().
+    [[nodiscard]] Target target(const Part& part, std::int64_t n, Range rows, Range columns, void* tile) const;
     /// dx of rows × columns (accumulate type, leading dimension tile_ld); null = all zeros.
     void add(Part& part, std::int64_t n, Range rows, Range columns, const void* dx) const;
     void end_head(Part& part, std::int64_t n) const;

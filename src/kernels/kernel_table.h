@@ -162,7 +162,10 @@ struct SoftmaxBackwardArgs {
     void* ds_rows;            ///< dS in rows form
     std::int64_t ldr;         ///< elements
     ScoreTerms terms;
-    void* dx;  ///< out: the gradient of x, accumulate type, [rows][lds]; null = not asked
+    void* dx;          ///< out: dx_factor times the gradient of x, accumulate type, [rows][ldx]; null = not asked
+    std::int64_t ldx;  ///< elements
+    double dx_factor;
+    bool dx_once;  ///< as StoreArgs::once; dx and its rows are on cache lines
 };
 
 /// Clears the bit of every −inf of a bias tile, in the rows whose flag is set.

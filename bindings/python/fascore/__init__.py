@@ -28,6 +28,7 @@ __all__ = [
     "ForwardResult",
     "InvalidArgument",
     "dropout_keep",
+    "empty_cache",
     "flash_attention_score",
     "flash_attention_score_grad",
     "flash_attention_score_grad_wrapper",
@@ -49,6 +50,15 @@ def __getattr__(name: str) -> Any:
 def info() -> dict[str, Any]:
     """Instruction sets of this build, the one that is chosen and why, threads, environment variables."""
     return _core.info()
+
+
+def empty_cache() -> None:
+    """Gives back to the system what fascore keeps of freed results above 32 MiB for the next call of the same sizes.
+
+    Kept and in use together it is never more than the results once in use at one time; the kernel may take the pages
+    of what is kept whenever it is short of memory.
+    """
+    _core.empty_cache()
 
 
 def measure_peak(isa: str = "") -> dict[str, float]:

@@ -9,6 +9,7 @@ torch is never imported here: an array can only be a torch tensor when somebody 
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import sys
 from collections.abc import Iterable, Sequence
@@ -98,12 +99,32 @@ def required(array: Any, name: str) -> Any:
     return as_array(array, name)
 
 
+_HUGE_PAGES = 4 << 20  # bytes: from here on fresh memory asks for huge pages, as NumPy's own does
+_KEPT = 32 << 20  # malloc gives longer blocks back to the kernel each time: from here on they are kept for the next call
+
+
+def give_memory(tensors: Iterable[Any]) -> None:
+    """Prepares the memory of large uninitialised torch tensors (or None), as src/memory.h says."""
+    for tensor in tensors:
+        if tensor is None or tensor.nbytes < _HUGE_PAGES:
+            continue
+        if tensor.nbytes > _KEPT:
+            memory = sys.modules["torch"].from_numpy(_core.kept_memory(tensor.nbytes))
+            tensor.set_(memory.untyped_storage(), 0, tensor.shape, tensor.stride())
+        else:
+            _core.use_huge_pages(tensor.data_ptr(), tensor.nbytes)
+
+
 def empty(like: Any, shape: Sequence[int], dtype: str) -> Any:
     """An uninitialised array of `like`'s library."""
     if is_torch(like):
         torch = sys.modules["torch"]
-        return torch.empty(shape, dtype=getattr(torch, _LONG_NAMES[dtype]))
-    return np.empty(shape, dtype=_numpy_dtype(dtype))
+        tensor = torch.empty(shape, dtype=getattr(torch, _LONG_NAMES[dtype]))
+        give_memory((tensor,))
+        return tensor
+    kind = _numpy_dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    return np.ndarray(shape, kind, _core.kept_memory(size)) if size > _KEPT else np.empty(shape, kind)
 
 
 def same_kind(like: Any, array: np.ndarray) -> Any:

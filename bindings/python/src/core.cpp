@@ -20,10 +20,6 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -35,6 +31,7 @@
 #include <vector>
 
 #include "fascore/fascore.h"
+#include "memory.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -516,18 +513,6 @@ void dropout_keep(std::uint64_t seed, std::uint64_t offset, double keep_prob, st
     raise_unless_ok(status);
 }
 
-// Asks for huge pages behind a fresh array: touching 128 MiB for the first time costs 32768 faults otherwise, a fifth
-// of the gradient that fills it. NumPy does the same for its own arrays. A hint: what it returns does not matter.
-void use_huge_pages([[maybe_unused]] std::uintptr_t address, [[maybe_unused]] std::size_t bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    constexpr std::uintptr_t page = 4096;
-    const std::uintptr_t begin = (address + page - 1) / page * page;
-    const std::uintptr_t end = (address + bytes) / page * page;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address is what Python has.
-    if (begin < end) (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#endif
-}
-
 nb::dict info() {
     nb::list isas;
     for (const fascore::IsaInfo& isa : fascore::built_isas()) {
@@ -611,7 +596,10 @@ NB_MODULE(_core, m) {
     define<Forward>(m, "forward");
     define<Backward>(m, "backward");
     m.def("dropout_keep", &dropout_keep, "seed"_a, "offset"_a, "keep_prob"_a, "first_element"_a, "keep"_a);
-    m.def("use_huge_pages", &use_huge_pages, "address"_a, "bytes"_a);
+    m.def("use_huge_pages", &fascore_python::use_huge_pages, "address"_a, "bytes"_a);
+    m.def("kept_memory", &fascore_python::kept_memory, "bytes"_a);
+    m.def("kept_bytes", &fascore_python::kept_bytes);
+    m.def("empty_cache", &fascore_python::empty_cache);
     m.def("info", &info);
     m.def("measure_peak", &measure_peak, "isa"_a = "");
     m.def("set_hooks", &set_hooks, "classify"_a, "dtype_of"_a, "invalid_argument"_a);

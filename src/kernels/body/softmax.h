@@ -214,12 +214,46 @@ inline void gradient_with_terms(typename F::V s, typename F::V dp, const RowTerm
     ds = terms.capped ? F::mul_keep(lanes, dx, slope) : dx;
 }
 
+/// Rows of dx, times their factor; past the cache where nobody will look at them soon.
+template <class F>
+class GradientRows {
+  public:
+    using Scalar = typename F::Scalar;
+
+    explicit GradientRows(const SoftmaxBackwardArgs& args)
+        : args_(args), factor_(F::set1(static_cast<Scalar>(args.dx_factor))) {}
+    GradientRows(const GradientRows&) = delete;
+    GradientRows& operator=(const GradientRows&) = delete;
+    ~GradientRows() {
+        if constexpr (requires { F::drain(); }) {
+            if (args_.dx_once) F::drain();
+        }
+    }
+
+    /// Null where dx is not asked for.
+    [[nodiscard]] Scalar* row(std::int64_t r) const {
+        return args_.dx == nullptr ? nullptr : static_cast<Scalar*>(args_.dx) + r * args_.ldx;
+    }
+    void store(Scalar* to, typename F::V dx) const {
+        const typename F::V x = F::mul(dx, factor_);
+        if constexpr (requires { F::stream(to, x); }) {
+            if (args_.dx_once) return F::stream(to, x);
+        }
+        F::store(to, x);
+    }
+
+  private:
+    const SoftmaxBackwardArgs& args_;
+    typename F::V factor_;
+};
+
 /// P over s and dS over dp, in place (f32, f64).
 template <class F, bool Terms>
 void softmax_backward_pass(const SoftmaxBackwardArgs& args) {
     using V = typename F::V;
     using Scalar = typename F::Scalar;
     const V scale = F::set1(static_cast<Scalar>(args.scale));
+    [[maybe_unused]] const GradientRows<F> gradient(args);
     for (std::int64_t r = 0; r < args.rows; ++r) {
         auto* s = static_cast<Scalar*>(args.s) + r * args.lds;
         auto* dp = static_cast<Scalar*>(args.dp) + r * args.lds;
@@ -227,13 +261,13 @@ void softmax_backward_pass(const SoftmaxBackwardArgs& args) {
         const Span columns = row_columns(args.column_span, r, args.columns);
         const RowStatistics<F> row(args, r);
         [[maybe_unused]] const RowTerms<F> terms(args.terms, args.scale, r, args.row_words);
-        [[maybe_unused]] Scalar* dx_row = args.dx == nullptr ? nullptr : static_cast<Scalar*>(args.dx) + r * args.lds;
+        [[maybe_unused]] Scalar* dx_row = gradient.row(r);
         for (std::int64_t c = 0; c < args.columns; c += F::lanes) {
             if (c < columns.begin || c >= columns.end) {
                 F::store(s + c, F::zero());
                 F::store(dp + c, F::zero());
                 if constexpr (Terms) {
-                    if (dx_row != nullptr) F::store(dx_row + c, F::zero());
+                    if (dx_row != nullptr) gradient.store(dx_row + c, F::zero());
                 }
                 continue;
             }
@@ -243,7 +277,7 @@ void softmax_backward_pass(const SoftmaxBackwardArgs& args) {
             if constexpr (Terms) {
                 V dx;
                 gradient_with_terms<F>(F::load(s + c), F::load(dp + c), terms, c, row, lanes, p, ds, dx);
-                if (dx_row != nullptr) F::store(dx_row + c, dx);
+                if (dx_row != nullptr) gradient.store(dx_row + c, dx);
             } else {
                 gradient_of_scores<F>(F::load(s + c), F::load(dp + c), scale, row, lanes, p, ds);
             }

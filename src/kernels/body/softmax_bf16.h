@@ -18,6 +18,7 @@ void softmax_backward_bf16_pass(const SoftmaxBackwardArgs& args) {
     using F = F32;
     using V = F::V;
     const V scale = F::set1(static_cast<float>(args.scale));
+    [[maybe_unused]] const GradientRows<F> gradient(args);
     for (std::int64_t r = 0; r < args.rows; r += 2) {
         const std::int64_t odd = r + 1 < args.rows ? r + 1 : r;  // a last single row is paired with zeros
         const bool paired = odd != r;
@@ -36,8 +37,8 @@ void softmax_backward_bf16_pass(const SoftmaxBackwardArgs& args) {
         const RowStatistics<F> row1(args, odd);
         [[maybe_unused]] const RowTerms<F> terms0(args.terms, args.scale, r, args.row_words);
         [[maybe_unused]] const RowTerms<F> terms1(args.terms, args.scale, odd, args.row_words);
-        [[maybe_unused]] float* dx0 = args.dx == nullptr ? nullptr : static_cast<float*>(args.dx) + r * args.lds;
-        [[maybe_unused]] float* dx1 = args.dx == nullptr ? nullptr : static_cast<float*>(args.dx) + odd * args.lds;
+        [[maybe_unused]] float* dx0 = gradient.row(r);
+        [[maybe_unused]] float* dx1 = gradient.row(odd);
         for (std::int64_t c = 0; c < args.columns; c += F::lanes) {
             V p0 = F::zero();
             V p1 = F::zero();
@@ -62,8 +63,8 @@ void softmax_backward_bf16_pass(const SoftmaxBackwardArgs& args) {
             }
             if constexpr (Terms) {
                 if (dx0 != nullptr) {
-                    F::store(dx0 + c, x0);
-                    F::store(dx1 + c, x1);
+                    gradient.store(dx0 + c, x0);
+                    gradient.store(dx1 + c, x1);
                 }
             }
             B::store_words(p_words + c, B::convert(p0, p1));

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .. import _core
+from .._arrays import give_memory
 from .._operator import MOST_HEADS, new_params, remembered
 from ..errors import InvalidArgument
 
@@ -128,15 +129,6 @@ def _allocate(query: Tensor, key: Tensor, value: Tensor, layout: str, head_num: 
     return out, query.new_empty(shape, dtype=dtype), query.new_empty(shape, dtype=dtype)
 
 
-_LARGE = 4 << 20
-
-
-def _use_huge_pages(tensors: Any) -> None:
-    for tensor in tensors:
-        if tensor is not None and tensor.nbytes >= _LARGE:
-            _core.use_huge_pages(tensor.data_ptr(), tensor.nbytes)
-
-
 # --- kernels ---------------------------------------------------------------------------------------------------------
 
 
@@ -204,7 +196,7 @@ def _forward_out(
     out = _allocate_out(query, key, value, given.get("layout", "BNSD"), given.get("head_num", 0))[0]
     inputs = (query, key, value, query_rope, key_rope, atten_mask, pse, drop_mask, sink, None, None, None)
     _refuse_tangents(TENSORS, tensors)
-    _use_huge_pages((out,))
+    give_memory((out,))
     _core.forward(params, inputs, (out, None, None), _threads(), "", None)
     return out, None, None, None
 
@@ -239,7 +231,7 @@ def _forward(
     outputs = _allocate(query, key, value, layout, head_num, copies)
     inputs = (query, key, value, query_rope, key_rope, atten_mask, pse, drop_mask, sink, None, None, None)
     _refuse_tangents(TENSORS, (query, key, value, query_rope, key_rope, pse, sink))
-    _use_huge_pages(outputs)
+    give_memory(outputs)
     _core.forward(params, inputs, outputs, _threads(), "", None)
     lse = _log_sum_exp(outputs[1], outputs[2], copies) if return_lse else outputs[1].new_empty((0,))
     return *outputs, lse
@@ -277,7 +269,7 @@ def _backward(
     )  # fmt: skip
     results = _gradients((query, key, value, query_rope, key_rope, pse, sink), want, given.get("layout", "BNSD"))
     outputs = tuple([result if wanted else None for result, wanted in zip(results, want, strict=True)])
-    _use_huge_pages(outputs)
+    give_memory(outputs)
     _core.backward(params, inputs, outputs, _threads(), "", None)
     return results
 

@@ -295,8 +295,8 @@ BiasGradient::Target BiasGradient::target(const Part& part, std::int64_t n, Rang
                          dpse.stride.d == 1 && columns.size() % granule == 0;
     if (!is_dpse) return {tile, plan_.tile_ld, 1, false, false};
     std::byte* first = address(dpse, n, rows.begin) + columns.begin * kernels_.acc_bytes;
-    const auto offsets = reinterpret_cast<std::uintptr_t>(first) |
-                         static_cast<std::uintptr_t>(dpse.stride.s * kernels_.acc_bytes);
+    const auto offsets =
+        reinterpret_cast<std::uintptr_t>(first) | static_cast<std::uintptr_t>(dpse.stride.s * kernels_.acc_bytes);
     return {first, dpse.stride.s, problem_.bias.factor, offsets % 64 == 0, true};
 }
 

@@ -10,8 +10,8 @@
 //     take(bytes)    a kept block of that size; else all kept blocks are freed and a new one is allocated
 //     (array dies)   its block is kept; the kernel may have the pages when it is short of memory (MADV_FREE)
 //
-// Since whatever does not fit is freed before anything is allocated, blocks in use and kept are together never more than
-// what the program once had in use at one time.
+// Since whatever does not fit is freed before anything is allocated, blocks in use and kept are together never more
+// than what the program once had in use at one time.
 #pragma once
 
 #include <nanobind/nanobind.h>

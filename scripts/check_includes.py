@@ -27,13 +27,13 @@ EDGES = {
     "src/api": [*PUBLIC, "base/", "problem/", "plan/", "engine/", "kernels/", "reference/", "api/"],
     "tools": [*PUBLIC, "standard_suite.h"],  # generated from bench/suites
     "examples": PUBLIC,
-    "bindings/python": PUBLIC,
+    "bindings/python/src": PUBLIC,
     "bindings/aclnn/include": ["acl/", "aclnn/"],
     "bindings/aclnn/src": [*PUBLIC, "acl/", "aclnn/", "aclnnop/"],
     "examples/aclnn": ["acl/", "aclnnop/"],
 }
 # Folders of programs and libraries that stand beside src/: their files include one another by plain name.
-BESIDE = ("tools", "examples", "bindings/aclnn/src")
+BESIDE = ("tools", "examples", "bindings/aclnn/src", "bindings/python/src")
 # Code compiled with an instruction set's flags: anything that could bring inline functions with names stays out.
 HERMETIC = ["src/kernels/simd", "src/kernels/body", "src/kernels/isa", "src/kernels/kernel_table.h"]
 HERMETIC_SYSTEM = {"cstddef", "cstdint", "cstring", "immintrin.h", "arm_neon.h"}

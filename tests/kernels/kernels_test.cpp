@@ -309,6 +309,52 @@ TEST_P(Kernels, RowsStoredOnceAreTheSameRows) {
     }
 }
 
+// dx in place or past the cache, beside cache lines or on them: the same numbers, times the factor, nothing around
+// them.
+TEST_P(Kernels, GradientRowsGoWhereTheyAreAsked) {
+    constexpr std::int32_t rows = 5, columns = 32;
+    constexpr std::int64_t pitch = 64;
+    const std::vector<float> max(rows, 0.5F), inverse(rows, 0.25F), delta(rows, 0.125F);
+    const auto run = [&](float* dx, std::int64_t ldx, double factor, bool once) {
+        std::vector<float> s(rows * columns), dp(rows * columns);
+        for (std::size_t i = 0; i < s.size(); ++i) {
+            s[i] = -0.01F * static_cast<float>(i);
+            dp[i] = 0.5F * static_cast<float>(i % 7);
+        }
+        SoftmaxBackwardArgs args{};
+        args.s = args.p_depth = s.data();
+        args.dp = args.ds_depth = args.ds_rows = dp.data();
+        args.lds = args.ldw = args.ldr = columns;
+        args.rows = rows;
+        args.columns = columns;
+        args.scale = 1;
+        args.row_max = max.data();
+        args.row_inverse = inverse.data();
+        args.row_delta = delta.data();
+        args.dx = dx;
+        args.ldx = ldx;
+        args.dx_factor = factor;
+        args.dx_once = once;
+        GetParam()->f32.softmax_backward(args);
+        return dp;  // dS, which is dx where no cap is
+    };
+    alignas(64) std::array<float, (rows + 1) * pitch> target;
+    for (const std::int64_t shift : {0, 3}) {
+        for (const bool once : {false, true}) {
+            if (once && shift != 0) continue;
+            target.fill(-1);
+            const std::vector<float> ds = run(target.data() + shift, pitch, 0.5, once);
+            for (std::int64_t i = 0; i < std::ssize(target); ++i) {
+                const std::int64_t row = (i - shift) / pitch;
+                const std::int64_t column = (i - shift) % pitch;
+                const bool inside = i >= shift && row < rows && column < columns;
+                const float expected = inside ? 0.5F * ds[static_cast<std::size_t>(row * columns + column)] : -1;
+                ASSERT_EQ(target[static_cast<std::size_t>(i)], expected) << "shift " << shift << ", element " << i;
+            }
+        }
+    }
+}
+
 // What a product is asked to fetch ahead changes nothing in it, and all of it is asked for in the end.
 TEST_P(Kernels, AProductWalksWhatIsWantedAhead) {
     const ComputeKernels& f32 = GetParam()->f32;

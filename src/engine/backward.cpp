@@ -421,7 +421,7 @@ class Backward {
         pass.dx = dx.data;
         pass.ldx = dx.ld;
         pass.dx_factor = dx.factor;
-        pass.dx_once = dx.once;
+        pass.dx_once = dx.is_dpse;
         kernels_.softmax_backward(pass);
         if (!dx.is_dpse) bias_.add(part, n, block.rows, task.columns, pass.dx);
         if (eight_bits_) quantise(scores, dp, rows, padded);

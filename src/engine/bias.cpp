@@ -289,15 +289,13 @@ void BiasGradient::add_to_sums(const Part& part, std::int64_t n, Range rows, Ran
 
 BiasGradient::Target BiasGradient::target(const Part& part, std::int64_t n, Range rows, Range columns,
                                           void* tile) const {
-    if (!wanted()) return {nullptr, 0, 0, false, false};
+    if (!wanted()) return {nullptr, 0, 0, false};
     const Result& dpse = part.batch.dpse;
     const bool is_dpse = !has_sums() && !problem_.bias.slopes() && size_of(dpse.dtype) == kernels_.acc_bytes &&
                          dpse.stride.d == 1 && columns.size() % granule == 0;
-    if (!is_dpse) return {tile, plan_.tile_ld, 1, false, false};
+    if (!is_dpse) return {tile, plan_.tile_ld, 1, false};
     std::byte* first = address(dpse, n, rows.begin) + columns.begin * kernels_.acc_bytes;
-    const auto offsets =
-        reinterpret_cast<std::uintptr_t>(first) | static_cast<std::uintptr_t>(dpse.stride.s * kernels_.acc_bytes);
-    return {first, dpse.stride.s, problem_.bias.factor, offsets % 64 == 0, true};
+    return {first, dpse.stride.s, problem_.bias.factor, true};
 }
 
 void BiasGradient::add(Part& part, std::int64_t n, Range rows, Range columns, const void* dx) const {

@@ -67,8 +67,7 @@ class BiasGradient {
         void* data;       ///< null = dx is not asked for
         std::int64_t ld;  ///< elements
         double factor;
-        bool once;     ///< as StoreArgs::once
-        bool is_dpse;  ///< nothing is left to be added
+        bool is_dpse;  ///< nothing is left to be added, and nobody looks at it soon
     };
     /// dpse itself, where it is of the accumulate type and takes whole vectors; else `tile`, for add().
     [[nodiscard]] Target target(const Part& part, std::int64_t n, Range rows, Range columns, void* tile) const;

@@ -165,7 +165,7 @@ struct SoftmaxBackwardArgs {
     void* dx;          ///< out: dx_factor times the gradient of x, accumulate type, [rows][ldx]; null = not asked
     std::int64_t ldx;  ///< elements
     double dx_factor;
-    bool dx_once;  ///< as StoreArgs::once; dx and its rows are on cache lines
+    bool dx_once;  ///< as StoreArgs::once
 };
 
 /// Clears the bit of every −inf of a bias tile, in the rows whose flag is set.

@@ -9,7 +9,6 @@ torch is never imported here: an array can only be a torch tensor when somebody 
 from __future__ import annotations
 
 import functools
-import math
 import operator
 import sys
 from collections.abc import Iterable, Sequence
@@ -122,9 +121,10 @@ def empty(like: Any, shape: Sequence[int], dtype: str) -> Any:
         tensor = torch.empty(shape, dtype=getattr(torch, _LONG_NAMES[dtype]))
         give_memory((tensor,))
         return tensor
-    kind = _numpy_dtype(dtype)
-    size = math.prod(shape) * kind.itemsize
-    return np.ndarray(shape, kind, _core.kept_memory(size)) if size > _KEPT else np.empty(shape, kind)
+    array = np.empty(shape, dtype=_numpy_dtype(dtype))
+    if array.nbytes <= _KEPT:
+        return array
+    return np.ndarray(array.shape, array.dtype, _core.kept_memory(array.nbytes))
 
 
 def same_kind(like: Any, array: np.ndarray) -> Any:

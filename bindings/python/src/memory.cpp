@@ -11,7 +11,6 @@
 #include <memory>
 #include <new>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 namespace nb = nanobind;
@@ -39,7 +38,8 @@ struct Kept {
 
     void free_all() {
         existing -= blocks.size();
-        for (const Block& block : std::exchange(blocks, {})) std::free(block.memory);
+        for (const Block& block : blocks) std::free(block.memory);
+        blocks.clear();  // keeps its room
     }
 };
 

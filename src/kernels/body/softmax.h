@@ -221,12 +221,14 @@ class GradientRows {
     using Scalar = typename F::Scalar;
 
     explicit GradientRows(const SoftmaxBackwardArgs& args)
-        : args_(args), factor_(F::set1(static_cast<Scalar>(args.dx_factor))) {}
+        : args_(args),
+          factor_(F::set1(static_cast<Scalar>(args.dx_factor))),
+          streamed_(args.dx_once && on_cache_lines(args.dx, args.ldx * static_cast<std::int64_t>(sizeof(Scalar)))) {}
     GradientRows(const GradientRows&) = delete;
     GradientRows& operator=(const GradientRows&) = delete;
     ~GradientRows() {
         if constexpr (requires { F::drain(); }) {
-            if (args_.dx_once) F::drain();
+            if (streamed_) F::drain();
         }
     }
 
@@ -237,7 +239,7 @@ class GradientRows {
     void store(Scalar* to, typename F::V dx) const {
         const typename F::V x = F::mul(dx, factor_);
         if constexpr (requires { F::stream(to, x); }) {
-            if (args_.dx_once) return F::stream(to, x);
+            if (streamed_) return F::stream(to, x);
         }
         F::store(to, x);
     }
@@ -245,6 +247,7 @@ class GradientRows {
   private:
     const SoftmaxBackwardArgs& args_;
     typename F::V factor_;
+    bool streamed_;
 };
 
 /// P over s and dS over dp, in place (f32, f64).

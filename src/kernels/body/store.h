@@ -34,6 +34,11 @@ struct F64ToF32 {  // the gradient of an f32 bias
     }
 };
 
+/// Whether rows so many bytes apart all start on cache lines: what goes past the cache must.
+inline bool on_cache_lines(const void* first, std::int64_t pitch) {
+    return (reinterpret_cast<std::uintptr_t>(first) | static_cast<std::uintptr_t>(pitch)) % 64 == 0;
+}
+
 template <class To>
 void store_rows_to(const StoreArgs& args) {
     using F = typename To::F;
@@ -43,9 +48,8 @@ void store_rows_to(const StoreArgs& args) {
     constexpr bool can_stream = requires(Target * p, typename F::V x) { To::stream(p, x); };
     bool streamed = false;
     if constexpr (can_stream) {
-        const auto offsets =
-            reinterpret_cast<std::uintptr_t>(args.dst) | static_cast<std::uintptr_t>(args.row_stride) * sizeof(Target);
-        streamed = args.once && args.column_stride == 1 && offsets % 64 == 0;
+        streamed = args.once && args.column_stride == 1 &&
+                   on_cache_lines(args.dst, args.row_stride * static_cast<std::int64_t>(sizeof(Target)));
     }
     for (std::int64_t r = 0; r < args.rows; ++r) {
         const auto* src = static_cast<const Scalar*>(args.src) + r * args.ld;

@@ -352,7 +352,7 @@ class Backward {
 
         auto* spans = grant_.at<kernels::Span>(buffers.spans, task.member);
         const TileMask mask = mask_tile(
-            task.batch, plan_, task.grid.band, kernels_, n, block.rows, task.columns,
+            task.batch, plan_, kernels_, n, block.rows, task.columns,
             {grant_.at<std::uint16_t>(buffers.mask_words, task.member), spans, spans + plan_.Br, spans + 2 * plan_.Br,
              grant_.at(buffers.bias, task.member), grant_.at<std::uint16_t>(buffers.keep_words, task.member)});
         if (mask.kind == TileClass::empty) {

@@ -172,7 +172,7 @@ class Forward {
         const Range columns = task.grid.column_block(J);
         auto* spans = grant_.at<kernels::Span>(buffers.spans, task.member);
         const TileMask mask = mask_tile(
-            task.batch, plan_, task.grid.band, kernels_, task.n, rows, columns,
+            task.batch, plan_, kernels_, task.n, rows, columns,
             {grant_.at<std::uint16_t>(buffers.mask_words, task.member), spans, spans + plan_.Br, nullptr,
              grant_.at(buffers.bias, task.member), grant_.at<std::uint16_t>(buffers.keep_words, task.member)});
         if (mask.kind == TileClass::empty) return false;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "engine/bias.h"
 
@@ -15,9 +16,21 @@ using kernels::Span;
 constexpr std::int64_t most_rows = 256;  // of a block, query or key side (plan/blocking.cpp)
 constexpr std::int64_t rows_a_scale = 128;
 
-void fill_spans(const Plan& plan, Range rows, const TileMaskBuffers& buffers) {
+Range intersection(Range a, Range b) {
+    const std::int64_t begin = std::max(a.begin, b.begin);
+    return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
+// Elements to the steps that hold them.
+Span steps_of(Range elements, std::int64_t step) {
+    if (elements.empty()) return Span{0, 0};
+    return Span{static_cast<std::int32_t>(elements.begin / step),
+                static_cast<std::int32_t>((elements.end + step - 1) / step)};
+}
+
+void fill_spans(const Band& band, const Plan& plan, Range rows, Range columns, const TileMaskBuffers& buffers) {
     const std::int64_t row_words = plan.row_words;
-    const auto step = static_cast<std::int32_t>(plan.shape.step);
+    const std::int64_t step = plan.shape.step;
     const std::int64_t height = rows.size();
     for (std::int64_t r = 0; r < height; ++r) {
         const std::uint16_t* words = buffers.words + r * row_words;
@@ -25,9 +38,13 @@ void fill_spans(const Plan& plan, Range rows, const TileMaskBuffers& buffers) {
         std::int64_t last = row_words;
         while (first < row_words && words[first] == 0) ++first;
         while (last > first && words[last - 1] == 0) --last;
-        const Span columns{static_cast<std::int32_t>(first * granule), static_cast<std::int32_t>(last * granule)};
-        buffers.column_span[r] = columns;
-        buffers.depth_rows[r] = Span{columns.begin / step, columns.end / step};
+        buffers.column_span[r] =
+            Span{static_cast<std::int32_t>(first * granule), static_cast<std::int32_t>(last * granule)};
+        buffers.depth_rows[r] = Span{0, 0};
+        if (first == last) continue;
+        const Range seen{first * granule + std::countr_zero(words[first]),
+                         (last - 1) * granule + std::bit_width(words[last - 1])};
+        buffers.depth_rows[r] = steps_of(seen, step);
     }
     if (buffers.depth_columns == nullptr) return;
     for (std::int64_t g = 0; g < row_words; ++g) {
@@ -35,9 +52,10 @@ void fill_spans(const Plan& plan, Range rows, const TileMaskBuffers& buffers) {
         std::int64_t last = height;
         while (first < height && buffers.words[first * row_words + g] == 0) ++first;
         while (last > first && buffers.words[(last - 1) * row_words + g] == 0) --last;
-        const Span depth{static_cast<std::int32_t>(first) / step, (static_cast<std::int32_t>(last) + step - 1) / step};
-        for (std::int64_t c = 0; c < granule; ++c) {
-            buffers.depth_columns[g * granule + c] = first == last ? Span{0, 0} : depth;
+        for (std::int64_t c = g * granule; c < (g + 1) * granule; ++c) {
+            const Range by_band = visible_rows(band, columns.begin + c, rows.end);
+            const Range seen = intersection({first, last}, {by_band.begin - rows.begin, by_band.end - rows.begin});
+            buffers.depth_columns[c] = steps_of(seen, step);
         }
     }
 }
@@ -80,10 +98,10 @@ TileClass class_of(const std::uint16_t* words, std::int64_t row_words, Range row
 
 }  // namespace
 
-TileMask mask_tile(const Batch& batch, const Plan& plan, const Band& band, const kernels::ComputeKernels& kernels,
-                   std::int64_t n, Range rows, Range columns, const TileMaskBuffers& buffers) {
+TileMask mask_tile(const Batch& batch, const Plan& plan, const kernels::ComputeKernels& kernels, std::int64_t n,
+                   Range rows, Range columns, const TileMaskBuffers& buffers) {
     TileMask tile;
-    tile.kind = classify(band, rows, columns);
+    tile.kind = classify(batch.band, rows, columns);
     if (tile.kind == TileClass::empty) return tile;
     std::array<std::uint8_t, most_rows> flags;
     const bool hides =
@@ -106,7 +124,7 @@ TileMask mask_tile(const Batch& batch, const Plan& plan, const Band& band, const
     if (!bits || (tile.kind == TileClass::full && !padded)) return tile;
     tile.kind = TileClass::partial;
     tile.words = buffers.words;
-    fill_spans(plan, rows, buffers);
+    fill_spans(batch.band, plan, rows, columns, buffers);
     tile.column_span = buffers.column_span;
     tile.depth_rows = buffers.depth_rows;
     tile.depth_columns = buffers.depth_columns;

@@ -3,10 +3,11 @@
 // What forward and backward share about a tile: its class and mask bits, the spans that trim products to what is
 // visible, the terms of its scores, tensor rows in and out, and the careful path for rows that hold NaN or Inf.
 //
-// Trimming. The words of a partial tile say which granules (16 columns) of each row hold a visible pair. From them:
+// Trimming. The words of a partial tile say which granules (16 columns) of each row hold a visible pair. From them and
+// the band:
 //
-//   column_span[row]   columns anyone will look at            scores, dP: other columns are not computed
-//   depth_rows[row]    the same in steps                      dQ = dS·K, O = P·V: other steps are zero and skipped
+//   column_span[row]   granules anyone will look at           scores, dP: other columns are not computed
+//   depth_rows[row]    steps of columns the row sees          dQ = dS·K, O = P·V: other steps are zero and skipped
 //   depth_columns[j]   steps of rows that see column j        dV = Pᵀdy, dK = dSᵀQ: likewise
 //
 // NaN and Inf. A hidden pair has weight 0, but 0·NaN is NaN: a product over depth would carry a NaN from a row of its
@@ -57,8 +58,8 @@ struct TileMaskBuffers {
 
 /// Classifies rows × columns of head n and fills the buffers: mask and spans unless the tile is full or empty, terms
 /// unless it is empty. A pair whose bias is −inf is hidden.
-TileMask mask_tile(const Batch& batch, const Plan& plan, const Band& band, const kernels::ComputeKernels& kernels,
-                   std::int64_t n, Range rows, Range columns, const TileMaskBuffers& buffers);
+TileMask mask_tile(const Batch& batch, const Plan& plan, const kernels::ComputeKernels& kernels, std::int64_t n,
+                   Range rows, Range columns, const TileMaskBuffers& buffers);
 
 /// Address of element (n, s, 0).
 inline const std::byte* address(const Operand& operand, std::int64_t n, std::int64_t s) {

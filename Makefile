@@ -92,10 +92,10 @@ lint: ## formatting, include rules, python
 clean: ## remove build/
 	rm -rf build
 
-# workflow(preset, test preset)
+# workflow(configure preset, preset of build and test)
 define workflow
 $(MAKE) --no-print-directory build/$(1)/build.ninja && \
-echo "== build $(1) ($(JOBS) jobs)" && cmake --build --preset $(1) -j $(JOBS) && \
+echo "== build $(2) ($(JOBS) jobs)" && cmake --build --preset $(2) -j $(JOBS) && \
 echo "== test $(2)" && ctest --preset $(2) -j $(JOBS)
 endef
 

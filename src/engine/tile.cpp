@@ -28,6 +28,7 @@ Span steps_of(Range elements, std::int64_t step) {
                 static_cast<std::int32_t>((elements.end + step - 1) / step)};
 }
 
+// Words end the rows of a column at those of its granule, the band at its own: some 7 rows less at an end.
 void fill_spans(const Band& band, const Plan& plan, Range rows, Range columns, const TileMaskBuffers& buffers) {
     const std::int64_t row_words = plan.row_words;
     const std::int64_t step = plan.shape.step;

@@ -14,6 +14,6 @@ struct Blocking {
     std::int64_t Bc;
 };
 
-[[nodiscard]] Blocking choose_blocking(Direction direction, const KernelShape& shape, std::int64_t D, std::int64_t Dv);
+[[nodiscard]] Blocking choose_blocking(Direction direction, const KernelShape& shape);
 
 }  // namespace fascore

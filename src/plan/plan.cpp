@@ -112,7 +112,7 @@ void book_backward(const Problem& problem, Plan& plan) {
     const std::int64_t words = shape.step > 1 ? divide_up(plan.Br, shape.step) * plan.tile_ld * shape.word_bytes : 0;
     buffers.control = ledger.book("control", control_bytes, plan.slots);
     buffers.pack_state = ledger.book("pack state", blocks * 4, plan.slots);
-    const std::int64_t streams = Grid::dq_streams_of(plan.column_blocks);
+    const std::int64_t streams = Grid::dq_streams_of(plan.column_blocks * plan.Bc);
     buffers.turn = ledger.book("dq turns", streams * blocks * 4, plan.slots);
     buffers.pending = ledger.book("dq pending", blocks * 4, plan.slots);
     buffers.query_rows = ledger.book("query rows", blocks * plan.Br * plan.D_ld * element, plan.slots);
@@ -268,7 +268,7 @@ Plan make_plan(const Problem& problem, const KernelShape& shape, int threads) {
         rows = std::max(rows, grid.rows.size());
         columns = std::max(columns, grid.columns.size());
     }
-    Blocking blocking = choose_blocking(problem.direction, shape, problem.D, problem.Dv);
+    Blocking blocking = choose_blocking(problem.direction, shape);
     if (eight_bits) blocking = {quantised_block, quantised_block};
     // A block never needs to be larger than the problem; sizes stay whole granules so the panels keep their form.
     plan.Br = std::min(blocking.Br, round_up(std::max<std::int64_t>(rows, 1), 2));

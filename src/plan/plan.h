@@ -146,10 +146,10 @@ struct Grid {
     [[nodiscard]] Range column_blocks_of(std::int64_t I) const;
     /// The most query blocks any kv block sees.
     [[nodiscard]] std::int64_t most_row_blocks() const;
-    /// Streams of dq: one for eight kv blocks. Short problems have one: their dq then stays in L2.
-    [[nodiscard]] std::int64_t dq_streams() const { return dq_streams_of(column_blocks); }
-    [[nodiscard]] static std::int64_t dq_streams_of(std::int64_t column_blocks) {
-        return std::clamp<std::int64_t>(column_blocks / 8, 1, 4);
+    /// Streams of dq: one for 1024 keys, in whole blocks. Short problems have one: their dq then stays in L2.
+    [[nodiscard]] std::int64_t dq_streams() const { return dq_streams_of(column_blocks * Bc); }
+    [[nodiscard]] static std::int64_t dq_streams_of(std::int64_t keys) {
+        return std::clamp<std::int64_t>(keys / 1024, 1, 4);
     }
 };
 

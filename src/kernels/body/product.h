@@ -12,8 +12,8 @@
 //
 // Why these tiles: R·C independent chains must cover latency × ports (4 × 2 for FMA) and R·C + C + 1 registers must
 // exist. With 32 registers that is 6×4 (24 chains, 10 loads for 24 multiply-adds), 9×3, 12×2; with 16 it is 6×2.
-// rows(C) says it as a formula. A strip of m rows is cut evenly (128 rows: 20 strips of 6 and 2 of 4, not 21 and a 2),
-// since 4 rows still fill the ports and 2 do not. Four steps a turn of the loop: a hyper-thread beside us takes half
+// rows(C) says it as a formula. A strip of m rows is cut evenly (128 rows: 18 strips of 6 and 4 of 5, not 21 and a 2),
+// since 5 rows still fill the ports and 2 do not. Four steps a turn of the loop: a hyper-thread beside us takes half
 // the front end, and then every instruction that only counts or advances a pointer costs (up to 10 % measured).
 //
 // Order: panel by panel, so that a panel (width · k words, 16 KiB for k = 64) stays in L1 while A streams past it.

@@ -29,10 +29,38 @@
 //
 // Cost: about 20 vector operations for 16 pairs, beside (4·D + 4·Dv … 6·D + 4·Dv)/4 multiply-adds.
 
-/// Visibility of the vector that starts at column `c`; bits null = all.
+/// Visibility of the vector that starts at column `c`.
 template <class F>
 inline typename F::M visible_lanes(const std::uint16_t* row_bits, std::int64_t c) {
     return F::mask_bits(static_cast<std::uint32_t>(row_bits[c / 16]) >> (c % 16));
+}
+
+/// Visible lanes of a row at column c, as a type: most tiles are full, and a loop written for AllLanes neither asks nor
+/// masks.
+template <class F>
+struct AllLanes {
+    typename F::M operator()(std::int64_t /*c*/) const { return F::mask_all(); }
+};
+template <class F>
+struct BitLanes {
+    const std::uint16_t* bits;
+    typename F::M operator()(std::int64_t c) const { return visible_lanes<F>(bits, c); }
+};
+
+/// loop(lanes) for the lanes of a row; bits null = all.
+template <class F, class Loop>
+inline void with_lanes(const std::uint16_t* bits, const Loop& loop) {
+    if (bits == nullptr) {
+        loop(AllLanes<F>{});
+    } else {
+        loop(BitLanes<F>{bits});
+    }
+}
+
+/// Zeros in columns [begin, end) of a row.
+template <class F>
+inline void clear(typename F::Scalar* row, std::int32_t begin, std::int32_t end) {
+    for (std::int64_t c = begin; c < end; c += F::lanes) F::store(row + c, F::zero());
 }
 
 #include "kernels/body/terms.h"
@@ -243,6 +271,11 @@ class GradientRows {
         }
         F::store(to, x);
     }
+    /// Zeros outside `columns` of a row of `count`.
+    void clear(Scalar* row, Span columns, std::int32_t count) const {
+        for (std::int64_t c = 0; c < columns.begin; c += F::lanes) store(row + c, F::zero());
+        for (std::int64_t c = columns.end; c < count; c += F::lanes) store(row + c, F::zero());
+    }
 
   private:
     const SoftmaxBackwardArgs& args_;
@@ -265,28 +298,28 @@ void softmax_backward_pass(const SoftmaxBackwardArgs& args) {
         const RowStatistics<F> row(args, r);
         [[maybe_unused]] const RowTerms<F> terms(args.terms, args.scale, r, args.row_words);
         [[maybe_unused]] Scalar* dx_row = gradient.row(r);
-        for (std::int64_t c = 0; c < args.columns; c += F::lanes) {
-            if (c < columns.begin || c >= columns.end) {
-                F::store(s + c, F::zero());
-                F::store(dp + c, F::zero());
-                if constexpr (Terms) {
-                    if (dx_row != nullptr) gradient.store(dx_row + c, F::zero());
-                }
-                continue;
-            }
-            V p;
-            V ds;
-            const typename F::M lanes = bits == nullptr ? F::mask_all() : visible_lanes<F>(bits, c);
-            if constexpr (Terms) {
-                V dx;
-                gradient_with_terms<F>(F::load(s + c), F::load(dp + c), terms, c, row, lanes, p, ds, dx);
-                if (dx_row != nullptr) gradient.store(dx_row + c, dx);
-            } else {
-                gradient_of_scores<F>(F::load(s + c), F::load(dp + c), scale, row, lanes, p, ds);
-            }
-            F::store(s + c, p);
-            F::store(dp + c, ds);
+        clear<F>(s, 0, columns.begin);
+        clear<F>(dp, 0, columns.begin);
+        clear<F>(s, columns.end, args.columns);
+        clear<F>(dp, columns.end, args.columns);
+        if constexpr (Terms) {
+            if (dx_row != nullptr) gradient.clear(dx_row, columns, args.columns);
         }
+        with_lanes<F>(bits, [&](const auto lanes) {
+            for (std::int64_t c = columns.begin; c < columns.end; c += F::lanes) {
+                V p;
+                V ds;
+                if constexpr (Terms) {
+                    V dx;
+                    gradient_with_terms<F>(F::load(s + c), F::load(dp + c), terms, c, row, lanes(c), p, ds, dx);
+                    if (dx_row != nullptr) gradient.store(dx_row + c, dx);
+                } else {
+                    gradient_of_scores<F>(F::load(s + c), F::load(dp + c), scale, row, lanes(c), p, ds);
+                }
+                F::store(s + c, p);
+                F::store(dp + c, ds);
+            }
+        });
     }
 }
 

@@ -13,6 +13,26 @@ struct ToBf16 {
     static void store(Element* p, F32::V x) { B::store_row(p, x); }
 };
 
+/// The rows of a tile that one turn of the pass writes.
+template <class B>
+struct RowPair {
+    std::uint32_t* p_words;
+    std::uint32_t* ds_words;
+    std::uint16_t* ds_even;
+    std::uint16_t* ds_odd;
+
+    void store(std::int64_t c, F32::V p0, F32::V p1, F32::V d0, F32::V d1) const {
+        B::store_words(p_words + c, B::convert(p0, p1));
+        const typename B::Pair ds = B::convert(d0, d1);
+        B::store_words(ds_words + c, ds);
+        B::store_rows(ds_even + c, ds_odd + c, ds);
+    }
+    void clear(std::int64_t begin, std::int64_t end) const {
+        const F32::V zero = F32::zero();
+        for (std::int64_t c = begin; c < end; c += F32::lanes) store(c, zero, zero, zero, zero);
+    }
+};
+
 template <class B, bool Terms>
 void softmax_backward_bf16_pass(const SoftmaxBackwardArgs& args) {
     using F = F32;
@@ -21,56 +41,53 @@ void softmax_backward_bf16_pass(const SoftmaxBackwardArgs& args) {
     [[maybe_unused]] const GradientRows<F> gradient(args);
     for (std::int64_t r = 0; r < args.rows; r += 2) {
         const std::int64_t odd = r + 1 < args.rows ? r + 1 : r;  // a last single row is paired with zeros
-        const bool paired = odd != r;
+        const F::M second = odd != r ? F::mask_all() : F::mask_bits(0);
         const auto* s0 = static_cast<const float*>(args.s) + r * args.lds;
         const auto* s1 = static_cast<const float*>(args.s) + odd * args.lds;
         const auto* dp0 = static_cast<const float*>(args.dp) + r * args.lds;
         const auto* dp1 = static_cast<const float*>(args.dp) + odd * args.lds;
-        auto* p_words = static_cast<std::uint32_t*>(args.p_depth) + r / 2 * args.ldw;
-        auto* ds_words = static_cast<std::uint32_t*>(args.ds_depth) + r / 2 * args.ldw;
-        auto* ds_row0 = static_cast<std::uint16_t*>(args.ds_rows) + r * args.ldr;
-        auto* ds_row1 = static_cast<std::uint16_t*>(args.ds_rows) + (r + 1) * args.ldr;
-        const std::uint16_t* bits0 = args.visible == nullptr ? nullptr : args.visible + r * args.row_words;
-        const std::uint16_t* bits1 = args.visible == nullptr ? nullptr : args.visible + odd * args.row_words;
-        const Span columns = span_union(args.column_span, static_cast<int>(r), paired ? 2 : 1, Span{0, args.columns});
+        auto* ds_rows = static_cast<std::uint16_t*>(args.ds_rows);
+        const RowPair<B> out{static_cast<std::uint32_t*>(args.p_depth) + r / 2 * args.ldw,
+                             static_cast<std::uint32_t*>(args.ds_depth) + r / 2 * args.ldw, ds_rows + r * args.ldr,
+                             ds_rows + (r + 1) * args.ldr};
+        const Span columns = span_union(args.column_span, static_cast<int>(r), odd != r ? 2 : 1, Span{0, args.columns});
         const RowStatistics<F> row0(args, r);
         const RowStatistics<F> row1(args, odd);
         [[maybe_unused]] const RowTerms<F> terms0(args.terms, args.scale, r, args.row_words);
         [[maybe_unused]] const RowTerms<F> terms1(args.terms, args.scale, odd, args.row_words);
         [[maybe_unused]] float* dx0 = gradient.row(r);
-        [[maybe_unused]] float* dx1 = gradient.row(odd);
-        for (std::int64_t c = 0; c < args.columns; c += F::lanes) {
-            V p0 = F::zero();
-            V p1 = F::zero();
-            V d0 = F::zero();
-            V d1 = F::zero();
-            [[maybe_unused]] V x0 = F::zero();
-            [[maybe_unused]] V x1 = F::zero();
-            if (c >= columns.begin && c < columns.end) {
-                const F::M lanes0 = bits0 == nullptr ? F::mask_all() : visible_lanes<F>(bits0, c);
-                const F::M lanes1 = bits1 == nullptr ? F::mask_all() : visible_lanes<F>(bits1, c);
+        [[maybe_unused]] float* dx1 = odd != r ? gradient.row(odd) : nullptr;
+        const auto loop = [&](const auto lanes0, const auto lanes1) {
+            for (std::int64_t c = columns.begin; c < columns.end; c += F::lanes) {
+                V p0;
+                V p1;
+                V d0;
+                V d1;
+                const F::M seen1 = F::both(second, lanes1(c));
                 if constexpr (Terms) {
-                    gradient_with_terms<F>(F::load(s0 + c), F::load(dp0 + c), terms0, c, row0, lanes0, p0, d0, x0);
-                    gradient_with_terms<F>(F::load(s1 + c), F::load(dp1 + c), terms1, c, row1, lanes1, p1, d1, x1);
+                    V x0;
+                    V x1;
+                    gradient_with_terms<F>(F::load(s0 + c), F::load(dp0 + c), terms0, c, row0, lanes0(c), p0, d0, x0);
+                    gradient_with_terms<F>(F::load(s1 + c), F::load(dp1 + c), terms1, c, row1, seen1, p1, d1, x1);
+                    if (dx0 != nullptr) gradient.store(dx0 + c, x0);
+                    if (dx1 != nullptr) gradient.store(dx1 + c, x1);
                 } else {
-                    gradient_of_scores<F>(F::load(s0 + c), F::load(dp0 + c), scale, row0, lanes0, p0, d0);
-                    gradient_of_scores<F>(F::load(s1 + c), F::load(dp1 + c), scale, row1, lanes1, p1, d1);
+                    gradient_of_scores<F>(F::load(s0 + c), F::load(dp0 + c), scale, row0, lanes0(c), p0, d0);
+                    gradient_of_scores<F>(F::load(s1 + c), F::load(dp1 + c), scale, row1, seen1, p1, d1);
                 }
-                if (!paired) {
-                    p1 = F::zero();
-                    d1 = F::zero();
-                }
+                out.store(c, p0, p1, d0, d1);
             }
-            if constexpr (Terms) {
-                if (dx0 != nullptr) {
-                    gradient.store(dx0 + c, x0);
-                    gradient.store(dx1 + c, x1);
-                }
-            }
-            B::store_words(p_words + c, B::convert(p0, p1));
-            const typename B::Pair ds = B::convert(d0, d1);
-            B::store_words(ds_words + c, ds);
-            B::store_rows(ds_row0 + c, ds_row1 + c, ds);
+        };
+        out.clear(0, columns.begin);
+        out.clear(columns.end, args.columns);
+        if constexpr (Terms) {
+            if (dx0 != nullptr) gradient.clear(dx0, columns, args.columns);
+            if (dx1 != nullptr) gradient.clear(dx1, columns, args.columns);
+        }
+        if (args.visible == nullptr) {
+            loop(AllLanes<F>{}, AllLanes<F>{});
+        } else {
+            loop(BitLanes<F>{args.visible + r * args.row_words}, BitLanes<F>{args.visible + odd * args.row_words});
         }
     }
 }

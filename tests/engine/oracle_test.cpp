@@ -4,8 +4,8 @@
 // against the float64 reference. The verdict is BUDGET (support/measure.h): no output may be further from the truth
 // than a plain unfused evaluation in the same dtype; statistics have a bound of their own (support/scenario.h).
 //
-// Rows are named for what they hurt. Shapes are small, but cross several tiles of any plausible size (S up to 300, a
-// few to 1100) and end in tails.
+// Rows are named for what they hurt. Shapes are small, but cross several tiles (S up to 300, a few to 1100, where bf16
+// has larger tiles) and end in tails.
 #include <gtest/gtest.h>
 
 #include <initializer_list>
@@ -56,6 +56,19 @@ void add_shapes(Table& table) {
     // A ring of query blocks smaller than the head, with groups, in a rectangle, and used many times over.
     table.add({.name = "ring", .N1 = 2, .S1 = 1600, .S2 = 1600, .D = 16, .Dv = 16, .rule = window(200, 0)}, every);
     table.add({.name = "ring_wide", .S1 = 1500, .S2 = 700, .D = 136, .Dv = 72, .rule = window(60, 30)}, {f32, bf16});
+    // Several of the tiles that take pairs of bf16, which are up to 256 × 512.
+    table.add({.name = "large_tiles", .N1 = 2, .N2 = 1, .S1 = 523, .S2 = 1031, .D = 41, .Dv = 33}, {bf16});
+    table.add({.name = "large_tiles_exact", .S1 = 512, .S2 = 1024, .D = 64, .Dv = 64}, {bf16});
+    table.add({.name = "large_tiles_masked",
+               .N1 = 2,
+               .N2 = 1,
+               .S1 = 523,
+               .S2 = 1031,
+               .D = 24,
+               .Dv = 40,
+               .mask = MaskShape::b1ss,
+               .mask_content = MaskContent::random_empty_rows},
+              {bf16});
     table.add({.name = "d_is_1", .S1 = 50, .S2 = 70, .D = 1, .Dv = 1}, every);
     table.add({.name = "d_is_2", .S1 = 50, .S2 = 70, .D = 2, .Dv = 2}, every);
     table.add({.name = "d_odd", .S1 = 65, .S2 = 98, .D = 37, .Dv = 37}, every);
